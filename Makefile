@@ -1,0 +1,52 @@
+# Everything a developer runs. `make` alone prints the list.
+
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help setup test lint format demo wheel figures bench clean
+
+help: ## print this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s  %s\n", $$1, $$2}' Makefile
+
+setup: $(READY) ## make .venv and install the package with its tools
+
+$(READY): pyproject.toml constraints.txt
+	@test -x $(BIN)/pip || { echo "setup: making .venv"; $(PYTHON) -m venv .venv; }
+	@echo "setup: installing the package and its tools (minutes, the first time)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+	@echo "setup: done"
+
+# Two workers with one thread each: more threads than cores only get in each other's way.
+test: export OMP_NUM_THREADS := 1
+test: export MKL_NUM_THREADS := 1
+test: $(READY) ## run the tests and the examples in docstrings
+	$(BIN)/python -m pytest -n 2
+
+lint: $(READY) ## check style, layout and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy src
+
+format: $(READY) ## mend style and layout
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+demo: $(READY) ## the method from end to end on a small example, into runs/demo
+	$(BIN)/python -m foveapool.demo
+
+wheel: $(READY) ## build the wheel and import it from an empty environment
+	.ci/check-wheel
+
+figures: $(READY) ## draw the figures again from the results
+	$(BIN)/python -m foveapool.report.figures
+
+bench: $(READY) ## measure the fit and the forward pass
+	$(BIN)/python benchmarks/fit.py
+	$(BIN)/python benchmarks/forward.py
+
+clean: ## remove builds and caches; .venv, runs and results stay
+	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
+	find . -path ./.venv -prune -o -type d -name __pycache__ -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""The method: scatter, eigenvectors, operator, module."""

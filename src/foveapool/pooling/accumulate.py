@@ -1,0 +1,242 @@
+"""The second pass: A and B from batches of feature maps.
+
+With class sizes known from the first pass, B is one weighted Gram matrix: N x N, not Q x N x N.
+Features are centred by their channel's mean before they are multiplied, so large means do not
+cancel; products are float32 (float64 for float64 features), their sum is float64.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from foveapool.pooling.incoming import (
+    check_batch,
+    from_all_processes,
+    same_facts,
+    sum_over_processes,
+)
+from foveapool.pooling.moments import ChannelMoments, DeadChannels, Moments
+from foveapool.pooling.precision import PRECISIONS, Precision, float32_products
+from foveapool.pooling.sampling import random_bins
+from foveapool.pooling.scatter import WEIGHTINGS, Scatter, Weighting
+from foveapool.pooling.storage import load_tensors, save_tensors
+from foveapool.pooling.symmetric import Panels, check_fits
+from foveapool.pooling.workspace import Workspace
+
+
+@dataclass(frozen=True)
+class _Settings:
+    weighting: Weighting
+    normalise: bool
+    window: int | None
+    precision: Precision
+
+
+class ScatterAccumulator:
+    """Accumulates A and B over the batches that `ChannelMoments` has seen.
+
+    `normalise=False` leaves the channels at their own scale. `window` keeps only what solving with
+    that window (or a smaller one) needs. `precision` "tf32" and "bf16" trade accuracy for speed on
+    a GPU.
+    """
+
+    def __init__(
+        self,
+        moments: Moments,
+        weighting: Weighting = "balanced",
+        normalise: bool = True,
+        window: int | None = None,
+        precision: Precision = "ieee",
+    ) -> None:
+        if weighting not in WEIGHTINGS:
+            raise ValueError(f"weighting: got {weighting!r}, wanted one of {WEIGHTINGS}")
+        device = moments.mean.device
+        if precision not in PRECISIONS or (precision == "bf16" and device.type != "cuda"):
+            raise ValueError(
+                f"precision: got {precision!r} on {device.type}, wanted 'ieee', 'tf32', or on a "
+                "GPU 'bf16'"
+            )
+        self.moments = moments
+        self.settings = _Settings(weighting, normalise, window, precision)
+        self.panels = Panels.for_grid(moments.in_shape, window)
+        check_fits(self.panels, device)
+        self.seen = 0
+        classes, channels = len(moments.counts), len(moments.mean)
+        self._gram = self.panels.zeros(device)
+        self._sums = torch.zeros(
+            classes, channels, self.panels.size, dtype=torch.float64, device=device
+        )
+        self._counts = torch.zeros_like(moments.counts)
+        self._workspace = Workspace()
+
+    def _class_weights(self) -> Tensor:
+        """One for each class (Algorithm 1), or proportional to its size; Q in all either way."""
+        counts = self.moments.counts.double()
+        if self.settings.weighting == "balanced":
+            return torch.ones_like(counts)
+        return counts * len(counts) / counts.sum()
+
+    def _channel_scale(self) -> Tensor:
+        std = self.moments.std
+        scale = 1 / std if self.settings.normalise else torch.ones_like(std)
+        return torch.where(std > 0, scale, 0.0)
+
+    def update(self, features: Tensor, labels: Tensor, ids: Tensor | None = None) -> None:
+        """Takes a batch in, numbered (`ids`) as in the first pass."""
+        moments = self.moments
+        layout = (len(moments.mean), moments.in_shape)
+        batch = check_batch(features, labels, ids, self.seen, len(moments.counts), layout)
+        if not bool(batch.maps.sum().isfinite()) and not bool(batch.maps.isfinite().all()):
+            batch.raise_not_finite()
+        self.seen += len(batch.maps)
+        if moments.class_cap is not None:
+            batch = batch.only(random_bins(batch.ids, moments.seed) < moments.bins[batch.labels])
+        share = (self._class_weights() / moments.counts).sqrt()
+        with float32_products(self.settings.precision):
+            for piece in batch.pieces(minimum=4 * self.panels.size**2):
+                labels = batch.labels[piece]
+                self._add(batch.maps[piece], labels, share[labels])
+
+    def _add(self, maps: Tensor, labels: Tensor, share: Tensor) -> None:
+        weight = (share[:, None] * self._channel_scale()).to(maps.dtype)
+        level = self.moments.mean.to(maps.dtype)[:, None]
+        rows = self._workspace.take("rows", maps.shape, maps.dtype, maps.device)
+        torch.sub(maps, level, out=rows).mul_(weight[:, :, None])
+        present, position = labels.unique(return_inverse=True)
+        # A product with the indicator of the classes sums in a fixed order, on a GPU too.
+        member = torch.eye(len(present), dtype=rows.dtype, device=rows.device)[:, position]
+        self._sums[present] += (member @ rows.flatten(1)).unflatten(1, rows.shape[1:])
+        self._counts.index_add_(0, labels, torch.ones_like(labels))
+        rows = rows.flatten(0, 1)
+        if self.settings.precision == "bf16" and rows.dtype == torch.float32:
+            rows = rows.bfloat16()
+        self.panels.add_gram(self._gram, rows)
+
+    def compute(self) -> Scatter:
+        """A and B over all that was taken in."""
+        moments, settings = self.moments, self.settings
+        missing = (self._counts != moments.counts).nonzero().flatten().tolist()
+        if missing:
+            q = missing[0]
+            raise ValueError(
+                f"ScatterAccumulator: got {int(self._counts[q])} samples of class {q}, wanted "
+                f"{int(moments.counts[q])} as in the first pass; give both passes the same samples"
+                " in the same order, or pass ids"
+            )
+        weights = self._class_weights()[:, None, None]
+        counts = moments.counts.double()[:, None, None]
+        # `_sums` holds sqrt(weight / count) times the sum of each class.
+        means = self._sums / (weights * counts).sqrt()
+        middle = (weights * means).sum(0) / weights.sum()
+        between, within = self.panels.zeros(means.device), self._gram.clone()
+        self.panels.add_gram(between, (weights.sqrt() * (means - middle)).flatten(0, 1))
+        self.panels.add_gram(within, (weights.sqrt() * means).flatten(0, 1), sign=-1)
+        if settings.window is None:
+            between, within = self.panels.dense(between), self.panels.dense(within)
+        return Scatter(
+            between,
+            within,
+            moments.mean,
+            moments.std,
+            moments.counts,
+            moments.in_shape,
+            settings.weighting,
+            settings.window,
+        )
+
+    def merge(self, other: ScatterAccumulator) -> None:
+        """Takes in all that `other` has seen, for example another shard of the data."""
+        same_facts("ScatterAccumulator", self._facts(), other._facts())
+        for mine, theirs in zip(self._tensors().values(), other._tensors().values(), strict=True):
+            mine += theirs.to(mine.device)
+        self.seen += other.seen
+
+    def all_reduce(self, group: Any = None) -> None:
+        """Makes every process of `torch.distributed` hold the sum over all of them."""
+        for theirs in from_all_processes(self._facts(), group):
+            same_facts("ScatterAccumulator", self._facts(), theirs)
+        sum_over_processes(self._tensors().values(), group)
+
+    def _tensors(self) -> dict[str, Tensor]:
+        return {"gram": self._gram, "sums": self._sums, "counts": self._counts}
+
+    def _facts(self) -> dict[str, Any]:
+        moments = self.moments
+        facts = {"in_shape": moments.in_shape, "seed": moments.seed, "cap": moments.class_cap}
+        return {**asdict(self.settings), **facts, "counts": moments.counts.tolist()}
+
+    def state_dict(self) -> dict[str, Any]:
+        """All there is to go on from, beside the moments: tensors and plain facts."""
+        return {"tensors": self._tensors(), "facts": {**self._facts(), "seen": self.seen}}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on from the `state_dict` of an accumulator over the same moments."""
+        facts = dict(state["facts"])
+        seen = facts.pop("seen")
+        facts["in_shape"] = tuple(facts["in_shape"])
+        same_facts("ScatterAccumulator", self._facts(), facts)
+        for name, tensor in self._tensors().items():
+            tensor.copy_(state["tensors"][name])
+        self.seen = seen
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the state to a safetensors file."""
+        state = self.state_dict()
+        moments = {f"moments.{k}": getattr(self.moments, k) for k in _MOMENT_TENSORS}
+        save_tensors(path, "scatter-sums", {**state["tensors"], **moments}, state["facts"])
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> ScatterAccumulator:
+        """Reads what `save` wrote."""
+        tensors, facts = load_tensors(path, "scatter-sums")
+        moments = Moments(
+            **{name: tensors.pop(f"moments.{name}") for name in _MOMENT_TENSORS},
+            in_shape=tuple(facts["in_shape"]),
+            class_cap=facts["cap"],
+            seed=facts["seed"],
+        )
+        settings = {field.name: facts[field.name] for field in fields(_Settings)}
+        accumulator = cls(moments, **settings)
+        accumulator.load_state_dict({"tensors": tensors, "facts": facts})
+        return accumulator
+
+
+_MOMENT_TENSORS = ("counts", "bins", "mean", "std")
+
+
+def compute_scatter(
+    features: Tensor,
+    labels: Tensor,
+    num_classes: int | None = None,
+    *,
+    class_cap: int | None = 10_000,
+    seed: int = 0,
+    dead_channels: DeadChannels = "error",
+    batch_size: int = 512,
+    **settings: Any,
+) -> Scatter:
+    """Both passes over maps that are in memory; `settings` go to `ScatterAccumulator`.
+
+    >>> scatter = compute_scatter(torch.randn(20, 3, 4, 4), torch.arange(20) % 2)
+    >>> scatter.between.shape
+    torch.Size([16, 16])
+    """
+    features, labels = torch.as_tensor(features), torch.as_tensor(labels)
+    if len(features) != len(labels):
+        raise ValueError(f"labels: got {len(labels)}, wanted {len(features)}, one a feature map")
+    if num_classes is None:
+        num_classes = int(labels.max()) + 1 if len(labels) else 0
+    moments = ChannelMoments(num_classes, class_cap, seed, dead_channels)
+    pairs = list(zip(features.split(batch_size), labels.split(batch_size), strict=True))
+    for maps, classes in pairs:
+        moments.update(maps, classes)
+    accumulator = ScatterAccumulator(moments.compute(), **settings)
+    for maps, classes in pairs:
+        accumulator.update(maps, classes)
+    return accumulator.compute()

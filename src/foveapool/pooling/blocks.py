@@ -1,0 +1,63 @@
+"""Works through the output places block by block: on a CPU one block a thread, on a GPU in turn.
+
+Eigenproblems of this size do not fill two cores from within; one problem a core does.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import torch
+
+from foveapool.pooling.workspace import Workspace
+
+T = TypeVar("T")
+# More places at once do not make a CPU faster, only its working set larger.
+MOST_ON_CPU = 16
+
+
+def block_size(
+    outputs: int, size: int, own_matrices: bool, device: torch.device, memory: int | None
+) -> int:
+    """How many output places fit under `memory` bytes at once, on all threads together."""
+    if memory is not None and memory <= 0:
+        raise ValueError(f"memory: got {memory}, wanted a positive number of bytes")
+    # Factor, its inverse, a copy (float32); the search space (float64); A and B if they are own.
+    each = size * size * (12 + 32 * own_matrices) + size * 8 * 3 * 64
+    if device.type == "cuda":
+        bound = memory or torch.cuda.mem_get_info(device)[0] // 2
+        return max(1, min(outputs, bound // each))
+    bound = (memory or 2**31) // torch.get_num_threads()
+    fair = -(-outputs // torch.get_num_threads())
+    return max(1, min(MOST_ON_CPU, fair, bound // each))
+
+
+def map_blocks(
+    work: Callable[[slice, Workspace], T], outputs: int, step: int, parallel: bool
+) -> list[T]:
+    """`work` on each block of `step` places, in order; each thread has a workspace of its own."""
+    blocks = [slice(first, min(first + step, outputs)) for first in range(0, outputs, step)]
+    threads = min(torch.get_num_threads(), len(blocks)) if parallel else 1
+    if threads == 1:
+        workspace = Workspace()
+        return [work(block, workspace) for block in blocks]
+    own = threading.local()
+
+    def begin() -> None:
+        # Threads that share the cores must not each start a team of their own.
+        torch.set_num_threads(1)
+        own.workspace = Workspace()
+
+    def job(block: slice) -> T:
+        with torch.no_grad():
+            return work(block, own.workspace)
+
+    before = torch.get_num_threads()
+    try:
+        with ThreadPoolExecutor(threads, initializer=begin) as pool:
+            return list(pool.map(job, blocks))
+    finally:
+        torch.set_num_threads(before)

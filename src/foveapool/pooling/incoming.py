@@ -1,0 +1,131 @@
+"""What both passes do with data that arrives from outside: batches, shards, other processes.
+
+A batch is checked whole before anything is added to a sum, so that an error leaves the sums as
+they were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NoReturn, TypeVar
+
+import torch
+from torch import Tensor
+
+T = TypeVar("T")
+Layout = tuple[int, tuple[int, ...]]  # channels, spatial shape
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A batch in working form."""
+
+    maps: Tensor  # (B, C, N), float64 if it came so, float32 otherwise
+    labels: Tensor  # (B,) int64
+    ids: Tensor  # (B,) int64
+    in_shape: tuple[int, ...]
+
+    def only(self, chosen: Tensor) -> Batch:
+        """The samples for which `chosen` (B,) is true."""
+        if bool(chosen.all()):
+            return self
+        return Batch(self.maps[chosen], self.labels[chosen], self.ids[chosen], self.in_shape)
+
+    def pieces(self, minimum: int = 0) -> Iterator[slice]:
+        """Parts that stay in the cache of a CPU, or fill a GPU, while they are worked on.
+
+        At least `minimum` numbers each, where a piece has a fixed cost as large as that.
+        """
+        entries = max(2**26 if self.maps.is_cuda else 2**20, minimum)
+        step = max(1, entries // max(1, self.maps.shape[1] * self.maps.shape[2]))
+        for first in range(0, len(self.maps), step):
+            yield slice(first, first + step)
+
+    def raise_not_finite(self) -> NoReturn:
+        """Says where the first NaN or infinity is."""
+        sample, channel, place = (~self.maps.isfinite()).nonzero()[0].tolist()
+        value = float(self.maps[sample, channel, place])
+        raise ValueError(
+            f"features: got {value} in sample {sample} of the batch, channel {channel}, place "
+            f"{place}, wanted finite numbers; nothing of this batch was taken in"
+        )
+
+
+def check_batch(
+    features: Tensor,
+    labels: Tensor,
+    ids: Tensor | None,
+    seen: int,
+    num_classes: int,
+    layout: Layout | None,
+) -> Batch:
+    """The batch, or a ValueError that says what is wrong with it."""
+    if not 3 <= features.dim() <= 5 or not features.is_floating_point():
+        raise ValueError(
+            f"features: got shape {tuple(features.shape)} of {features.dtype}, wanted floating "
+            "point (batch, channels, height, width), or one or three spatial sizes"
+        )
+    channels, in_shape = features.shape[1], tuple(features.shape[2:])
+    if layout is not None and layout != (channels, in_shape):
+        raise ValueError(
+            f"features: got {channels} channels of {in_shape}, wanted {layout[0]} of {layout[1]} "
+            "as in the batches before; fit one map size at a time"
+        )
+    size = features.shape[0]
+    labels = torch.as_tensor(labels, device=features.device)
+    if labels.shape != (size,) or labels.is_floating_point() or labels.is_complex():
+        raise ValueError(
+            f"labels: got shape {tuple(labels.shape)} of {labels.dtype}, wanted {size} whole "
+            "numbers, one a sample"
+        )
+    labels = labels.long()
+    if size and not 0 <= int(labels.min()) <= int(labels.max()) < num_classes:
+        wrong = labels[(labels < 0) | (labels >= num_classes)].unique().tolist()
+        raise ValueError(
+            f"labels: got {wrong[:10]}, wanted 0 to {num_classes - 1}; raise num_classes or number "
+            "the classes from 0"
+        )
+    if ids is None:
+        ids = torch.arange(seen, seen + size, device=features.device)
+    ids = torch.as_tensor(ids, device=features.device).long()
+    if ids.shape != (size,):
+        raise ValueError(f"ids: got shape {tuple(ids.shape)}, wanted {size} numbers, one a sample")
+    maps = features.detach().flatten(2)
+    if maps.dtype != torch.float64:
+        maps = maps.float()
+    return Batch(maps, labels, ids, in_shape)
+
+
+def same_facts(name: str, mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> None:
+    """Raises unless two accumulators were set up alike; what one does not know yet may differ."""
+    for key, value in mine.items():
+        other = theirs[key]
+        if value is not None and other is not None and value != other:
+            raise ValueError(
+                f"{name}: got shards with {key} {value!r} and {other!r}, wanted the same in all"
+            )
+
+
+def from_all_processes(value: T, group: Any = None) -> list[T]:
+    """`value` of every process of the group, in the order of their ranks."""
+    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+        raise RuntimeError(
+            "all_reduce: got no process group, wanted torch.distributed initialised; call "
+            "init_process_group first, or leave all_reduce out in a single process"
+        )
+    values: list[Any] = [None] * torch.distributed.get_world_size(group)
+    torch.distributed.all_gather_object(values, value, group=group)
+    return values
+
+
+def sum_over_processes(tensors: Iterable[Tensor], group: Any = None) -> None:
+    """Replaces each tensor by its sum over the processes of the group."""
+    for tensor in tensors:
+        torch.distributed.all_reduce(tensor, group=group)
+
+
+def collective_device(group: Any = None) -> torch.device:
+    """Where a tensor has to live to be summed over the processes of the group."""
+    backend = str(torch.distributed.get_backend(group))
+    return torch.device("cuda" if "nccl" in backend else "cpu")

@@ -1,0 +1,189 @@
+"""LinearPool2d: a pooling matrix as a PyTorch layer, and the function behind it.
+
+The layer is exactly `P x + mean_c (1 - P 1)`: the paper's "normalise, pool, scale back" with the
+deviations cancelled, one matrix product and one bias. Where the matrix came from (closed form,
+a kernel, random numbers) is not its business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from foveapool.pooling.grid import as_shape, average_weights, check_shapes
+from foveapool.pooling.resample import resample_weights, scaled_out_shape
+
+
+def linear_pool2d(
+    x: Tensor, weight: Tensor, out_shape: Sequence[int], mean: Tensor | None = None
+) -> Tensor:
+    """Pools maps `x` (B, C, H, W) by `weight` (k, M, N) to (B, k * C, H', W').
+
+    The output holds all channels under the first component, then all under the second. `mean`
+    (C,) is the level that a constant map keeps: without it, a row that does not sum to one changes
+    the level of its channel.
+    """
+    batch, channels = x.shape[:2]
+    components, outputs, inputs = weight.shape
+    if x.is_contiguous():
+        # Channels first: all samples and channels in one product, components moved forward after.
+        maps = x.reshape(batch * channels, inputs)
+        pooled = torch.matmul(maps, weight.flatten(0, 1).mT)
+        pooled = pooled.reshape(batch, channels, components, outputs).transpose(1, 2)
+    else:
+        # Channels last: with positions before components in the product's rows, its result already
+        # is the channels-last output.
+        rows = weight.transpose(0, 1).flatten(0, 1)
+        pooled = torch.bmm(rows.expand(batch, -1, -1), x.flatten(2).mT)
+        pooled = pooled.reshape(batch, outputs, components, channels).permute(0, 2, 3, 1)
+    if mean is not None:
+        level = 1 - weight.sum(-1)
+        pooled = pooled + (mean[:, None] * level[:, None, :]).to(pooled.dtype)
+    return pooled.reshape(batch, components * channels, *out_shape)
+
+
+class LinearPool2d(nn.Module):
+    """Pools every channel of (B, C, H, W) maps by one spatially varying matrix `weight` (k, M, N).
+
+    `trainable=True` makes the matrix a parameter; otherwise it is a buffer that moves, saves and
+    casts with the network and is never touched by an optimiser.
+
+    >>> pool = LinearPool2d.average((4, 4), (2, 2))
+    >>> pool(torch.ones(1, 3, 4, 4)).shape
+    torch.Size([1, 3, 2, 2])
+    """
+
+    weight: Tensor
+    mean: Tensor | None
+
+    def __init__(
+        self,
+        weight: Tensor,
+        mean: Tensor | None = None,
+        *,
+        in_shape: Sequence[int],
+        out_shape: Sequence[int],
+        trainable: bool = False,
+    ) -> None:
+        super().__init__()
+        self.in_shape, self.out_shape = check_shapes(in_shape, out_shape)
+        if len(self.in_shape) != 2:
+            raise ValueError(f"in_shape: got {self.in_shape}, wanted (H, W)")
+        outputs, inputs = (h * w for h, w in (self.out_shape, self.in_shape))
+        if weight.dim() == 2:
+            weight = weight[None]
+        if weight.dim() != 3 or weight.shape[1:] != (outputs, inputs) or not len(weight):
+            raise ValueError(
+                f"weight: got shape {tuple(weight.shape)}, wanted (components, {outputs}, {inputs})"
+                f" for maps from {self.in_shape} to {self.out_shape}, rows in raster order"
+            )
+        if mean is not None and mean.dim() != 1:
+            raise ValueError(f"mean: got shape {tuple(mean.shape)}, wanted (channels,)")
+        dtype = torch.get_default_dtype()
+        weight = weight.detach().to(dtype).clone(memory_format=torch.contiguous_format)
+        if trainable:
+            self.weight = nn.Parameter(weight)
+        else:
+            self.register_buffer("weight", weight)
+        self.register_buffer("mean", None if mean is None else mean.detach().to(dtype).clone())
+
+    @property
+    def components(self) -> int:
+        """How many output maps each channel gets."""
+        return self.weight.shape[0]
+
+    @property
+    def trainable(self) -> bool:
+        """Whether the matrix is a parameter."""
+        return isinstance(self.weight, nn.Parameter)
+
+    @classmethod
+    def average(
+        cls,
+        in_shape: Sequence[int],
+        out_shape: Sequence[int],
+        components: int = 1,
+        trainable: bool = False,
+    ) -> LinearPool2d:
+        """Average pooling, each channel `components` times."""
+        weight = average_weights(in_shape, out_shape).repeat(components, 1, 1)
+        return cls(weight, in_shape=in_shape, out_shape=out_shape, trainable=trainable)
+
+    @classmethod
+    def from_kernel(
+        cls,
+        kernel: Tensor,
+        in_shape: Sequence[int],
+        stride: int | tuple[int, int] = 2,
+        padding: int | tuple[int, int] = 0,
+        trainable: bool = False,
+    ) -> LinearPool2d:
+        """The strided convolution with one `kernel` (h, w), or (k, h, w), for all channels.
+
+        A single 1 in the kernel is plain subsampling.
+        """
+        height, width = as_shape(in_shape)
+        kernels = kernel.detach().double().cpu()
+        kernels = kernels[None, None] if kernel.dim() == 2 else kernels[:, None]
+        # The matrix of a linear map is its answer to the unit vectors.
+        units = torch.eye(height * width, dtype=torch.float64).reshape(-1, 1, height, width)
+        answer = nn.functional.conv2d(units, kernels, stride=stride, padding=padding)
+        weight = answer.flatten(2).permute(1, 2, 0)
+        return cls(weight, in_shape=in_shape, out_shape=answer.shape[2:], trainable=trainable)
+
+    @classmethod
+    def random(
+        cls,
+        in_shape: Sequence[int],
+        out_shape: Sequence[int],
+        components: int = 1,
+        generator: torch.Generator | None = None,
+    ) -> LinearPool2d:
+        """A trainable matrix that starts where a linear layer would: uniform in +-1/sqrt(N)."""
+        source, target = check_shapes(in_shape, out_shape)
+        inputs, outputs = torch.Size(source).numel(), torch.Size(target).numel()
+        weight = torch.rand(components, outputs, inputs, generator=generator) * 2 - 1
+        weight /= inputs**0.5
+        return cls(weight, in_shape=source, out_shape=target, trainable=True)
+
+    def resized(
+        self, new_in_shape: Sequence[int], new_out_shape: Sequence[int] | None = None
+    ) -> LinearPool2d:
+        """The same pooling for maps of another size; the output shrinks by the same factor.
+
+        See `resample.py` for what "the same" means. Shares nothing with this layer.
+        """
+        target = new_out_shape or scaled_out_shape(self.in_shape, self.out_shape, new_in_shape)
+        weight = resample_weights(self.weight, self.in_shape, self.out_shape, new_in_shape, target)
+        layer = LinearPool2d(
+            weight,
+            self.mean,
+            in_shape=new_in_shape,
+            out_shape=target,
+            trainable=self.trainable,
+        )
+        return layer.to(self.weight).train(self.training)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Pools `x` (B, C, *in_shape) to (B, components * C, *out_shape)."""
+        if x.dim() != 4 or tuple(x.shape[2:]) != self.in_shape:
+            raise ValueError(
+                f"LinearPool2d: got a map of shape {tuple(x.shape)}, wanted "
+                f"(batch, channels, {self.in_shape[0]}, {self.in_shape[1]}); the operator belongs "
+                "to one map size: `resized((H, W))` carries it to another"
+            )
+        if self.mean is not None and x.shape[1] != self.mean.shape[0]:
+            raise ValueError(
+                f"LinearPool2d: got {x.shape[1]} channels, wanted {self.mean.shape[0]}, as many as "
+                "it was fitted on"
+            )
+        return linear_pool2d(x, self.weight, self.out_shape, self.mean)
+
+    def extra_repr(self) -> str:
+        """What `print(model)` shows."""
+        return (
+            f"{self.in_shape} -> {self.out_shape}, components={self.components}, "
+            f"trainable={self.trainable}"
+        )

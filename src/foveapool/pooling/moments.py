@@ -1,0 +1,244 @@
+"""The first pass over the feature maps: class sizes, and each channel's mean and deviation.
+
+Between-class and within-class scatter want channels of equal variance and classes of known size;
+this pass finds both. It also settles which samples count, at most `class_cap` a class, so that
+the second pass (`scatter.py`) takes the same ones.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from foveapool.pooling.incoming import (
+    Batch,
+    Layout,
+    check_batch,
+    collective_device,
+    from_all_processes,
+    same_facts,
+    sum_over_processes,
+)
+from foveapool.pooling.sampling import BINS, kept_bins, random_bins
+from foveapool.pooling.storage import load_tensors, save_tensors
+from foveapool.pooling.workspace import Workspace
+
+DeadChannels = Literal["error", "ignore"]
+
+
+@dataclass(frozen=True)
+class Moments:
+    """What the second pass has to know: sizes, means, deviations, and who was drawn."""
+
+    counts: Tensor  # (Q,) samples that count
+    bins: Tensor  # (Q,) bins of `sampling.random_bins` that are kept
+    mean: Tensor  # (C,) float64
+    std: Tensor  # (C,) float64; 0 for a dead channel, which then takes no part
+    in_shape: tuple[int, ...]
+    class_cap: int | None
+    seed: int
+
+
+@dataclass(frozen=True)
+class _Settings:
+    num_classes: int
+    class_cap: int | None
+    seed: int
+    dead_channels: DeadChannels
+
+
+class ChannelMoments:
+    """Accumulates class sizes and channel moments over batches of (B, C, ...) feature maps.
+
+    `ids` in `update` name the samples (any integers); without them samples are numbered as they
+    come, which is right when both passes read the data in the same order.
+
+    >>> moments = ChannelMoments(num_classes=2)
+    >>> moments.update(torch.randn(8, 3, 4, 4), torch.arange(8) % 2)
+    >>> moments.compute().counts.tolist()
+    [4, 4]
+    """
+
+    def __init__(
+        self,
+        num_classes: int,
+        class_cap: int | None = 10_000,
+        seed: int = 0,
+        dead_channels: DeadChannels = "error",
+    ) -> None:
+        if num_classes < 2:
+            raise ValueError(f"num_classes: got {num_classes}, wanted 2 or more")
+        if class_cap is not None and class_cap < 2:
+            raise ValueError(f"class_cap: got {class_cap}, wanted 2 or more, or None for no cap")
+        if dead_channels not in ("error", "ignore"):
+            raise ValueError(f"dead_channels: got {dead_channels!r}, wanted 'error' or 'ignore'")
+        self.settings = _Settings(num_classes, class_cap, seed, dead_channels)
+        self.in_shape: tuple[int, ...] | None = None
+        self.seen = 0
+        self._state: dict[str, Tensor] = {}
+        self._workspace = Workspace()
+
+    def update(self, features: Tensor, labels: Tensor, ids: Tensor | None = None) -> None:
+        """Takes a batch in: `features` (B, C, ...), `labels` (B,) in [0, num_classes)."""
+        settings = self.settings
+        batch = check_batch(features, labels, ids, self.seen, settings.num_classes, self._layout())
+        if len(batch.maps):
+            pilot = self._state.get("pilot")
+            if pilot is None:
+                # Any value near the mean will do: sums of squares around it do not cancel. It is
+                # one that float32 holds exactly, so that what is subtracted is what is remembered.
+                pilot = batch.maps[0].mean(1).float().double()
+            sums, squares = self._around_pilot(batch, pilot)
+            if not bool((sums.sum() + squares.sum()).isfinite()):
+                batch.raise_not_finite()
+            self._add(batch, pilot, sums, squares)
+        self.seen += len(batch.maps)
+
+    def _around_pilot(self, batch: Batch, pilot: Tensor) -> tuple[Tensor, Tensor]:
+        """Sum and sum of squares of each sample's channels around `pilot`, float64 (B, C)."""
+        sums = pilot.new_empty(batch.maps.shape[:2])
+        squares = torch.empty_like(sums)
+        level = pilot.to(batch.maps.dtype)[:, None]
+        for piece in batch.pieces():
+            maps = batch.maps[piece]
+            around = self._workspace.take("around", maps.shape, maps.dtype, maps.device)
+            torch.sub(maps, level, out=around)
+            torch.sum(around, 2, dtype=torch.float64, out=sums[piece])
+            torch.sum(around.square_(), 2, dtype=torch.float64, out=squares[piece])
+        return sums, squares
+
+    def _add(self, batch: Batch, pilot: Tensor, sums: Tensor, squares: Tensor) -> None:
+        if not self._state:
+            self._allocate(batch.in_shape, pilot)
+        bins = random_bins(batch.ids, self.settings.seed) if self._bins > 1 else 0
+        cell = batch.labels * self._bins + bins
+        state = self._state
+        state["counts"].view(-1).index_add_(0, cell, torch.ones_like(cell))
+        state["sums"].flatten(0, 1).index_add_(0, cell, sums)
+        state["squares"].flatten(0, 1).index_add_(0, cell, squares)
+
+    @property
+    def _bins(self) -> int:
+        return 1 if self.settings.class_cap is None else BINS
+
+    def _layout(self) -> Layout | None:
+        return (len(self._state["pilot"]), self.in_shape) if self.in_shape is not None else None
+
+    def _allocate(self, in_shape: tuple[int, ...], pilot: Tensor) -> None:
+        self.in_shape = in_shape
+        cells = (self.settings.num_classes, self._bins)
+        self._state = {
+            "pilot": pilot,
+            "counts": torch.zeros(cells, dtype=torch.int64, device=pilot.device),
+            "sums": pilot.new_zeros(*cells, len(pilot)),
+            "squares": pilot.new_zeros(*cells, len(pilot)),
+        }
+
+    def _around(self, pilot: Tensor) -> dict[str, Tensor]:
+        """The same sums, taken around another value."""
+        state = self._state
+        move = state["pilot"] - pilot
+        entries = state["counts"][..., None] * float(torch.Size(self.in_shape or ()).numel())
+        return {
+            "pilot": pilot,
+            "counts": state["counts"],
+            "sums": state["sums"] + entries * move,
+            "squares": state["squares"] + 2 * move * state["sums"] + entries * move.square(),
+        }
+
+    def merge(self, other: ChannelMoments) -> None:
+        """Takes in all that `other` has seen, for example another shard of the data."""
+        same_facts("ChannelMoments", self._facts(), other._facts())
+        if other._state:
+            if not self._state:
+                assert other.in_shape is not None
+                self._allocate(other.in_shape, other._state["pilot"].clone())
+            theirs = other._around(self._state["pilot"].to(other._state["pilot"]))
+            for name in ("counts", "sums", "squares"):
+                self._state[name] += theirs[name].to(self._state[name].device)
+        self.seen += other.seen
+
+    def all_reduce(self, group: Any = None) -> None:
+        """Makes every process of `torch.distributed` hold the sum over all of them."""
+        for theirs in from_all_processes(self._facts(), group):
+            same_facts("ChannelMoments", self._facts(), theirs)
+        mine = (self._state["pilot"].cpu(), self.in_shape) if self._state else None
+        # A process without data must still take part: it learns the sizes from the others.
+        pilot, in_shape = next(filter(None, from_all_processes(mine, group)), (None, None))
+        if pilot is None or in_shape is None:
+            return
+        if self._state:
+            self._state = self._around(pilot.to(self._state["pilot"].device))
+        else:
+            self._allocate(in_shape, pilot.to(collective_device(group)))
+        sum_over_processes((self._state[name] for name in ("counts", "sums", "squares")), group)
+
+    def compute(self) -> Moments:
+        """The moments over the samples that count; raises if a class or a channel is unusable."""
+        if not self._state:
+            raise ValueError("ChannelMoments: got no samples, wanted at least two of each class")
+        state, settings = self._state, self.settings
+        kept = kept_bins(state["counts"], settings.class_cap)
+        chosen = torch.arange(self._bins, device=kept.device) < kept[:, None]
+        counts = (state["counts"] * chosen).sum(1)
+        few = (counts < 2).nonzero().flatten().tolist()
+        if few:
+            sizes = {q: int(counts[q]) for q in few[:10]}
+            raise ValueError(
+                f"labels: got classes with fewer than two samples {{class: samples}} {sizes}, "
+                f"wanted two or more of each of the {settings.num_classes} classes; lower "
+                "num_classes or give more data"
+            )
+        entries = float(counts.sum() * torch.Size(self.in_shape or ()).numel())
+        around = (state["sums"] * chosen[..., None]).sum((0, 1)) / entries
+        variance = (state["squares"] * chosen[..., None]).sum((0, 1)) / entries - around.square()
+        level = state["pilot"] + around
+        # A constant channel leaves rounding behind, relative to its level.
+        dead = variance <= 1e-12 * level.square().clamp(min=1e-30)
+        if settings.dead_channels == "error" and bool(dead.any()):
+            names = dead.nonzero().flatten().tolist()
+            raise ValueError(
+                f"features: got {len(names)} dead channels (variance 0): {names[:10]}, wanted "
+                "variance in each; pass dead_channels='ignore' to leave them out of the scatter"
+            )
+        std = torch.where(dead, 0.0, variance.clamp(min=0).sqrt())
+        assert self.in_shape is not None
+        return Moments(counts, kept, level, std, self.in_shape, settings.class_cap, settings.seed)
+
+    def _facts(self) -> dict[str, Any]:
+        shape = None if self.in_shape is None else list(self.in_shape)
+        channels = len(self._state["pilot"]) if self._state else None
+        return {**asdict(self.settings), "in_shape": shape, "channels": channels}
+
+    def state_dict(self) -> dict[str, Any]:
+        """All there is to go on from: tensors and plain facts."""
+        return {"tensors": dict(self._state), "facts": {**self._facts(), "seen": self.seen}}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on from a `state_dict`."""
+        facts = dict(state["facts"])
+        self.seen = facts.pop("seen")
+        shape = facts.pop("in_shape")
+        facts.pop("channels")
+        self.settings = _Settings(**facts)
+        self.in_shape = None if shape is None else tuple(shape)
+        self._state = dict(state["tensors"])
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the state to a safetensors file."""
+        state = self.state_dict()
+        save_tensors(path, "moments", state["tensors"], state["facts"])
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> ChannelMoments:
+        """Reads what `save` wrote."""
+        tensors, header = load_tensors(path, "moments")
+        facts = {k: v for k, v in header.items() if k not in ("kind", "format_version")}
+        moments = cls(num_classes=facts["num_classes"])
+        moments.load_state_dict({"tensors": tensors, "facts": facts})
+        return moments

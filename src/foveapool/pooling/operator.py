@@ -1,0 +1,137 @@
+"""PoolingOperator: what solving found, how well it separates the classes, and its file."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict, dataclass, fields
+
+import torch
+from torch import Tensor
+
+from foveapool.pooling.grid import Centre, penalty, windows
+from foveapool.pooling.module import LinearPool2d
+from foveapool.pooling.storage import load_tensors, save_tensors
+
+
+@dataclass(frozen=True)
+class SolveSettings:
+    """How an operator was solved for; `alpha` is as given, `ridge` in the units of B."""
+
+    alpha: float
+    alpha_unit: str
+    norm: str
+    centre: Centre
+    sign: str
+    solver: str
+    window: int | None
+    tolerance: float
+    weighting: str
+    ridge: float
+
+
+@dataclass(frozen=True)
+class PoolingOperator:
+    """The learned pooling: k eigenvectors for each of the M output places.
+
+    `gaps` are (mu_i - mu_(i+1)) / mu_1: a component behind a small gap is only one of many nearly
+    as good. `separability` is S_b / S_w of each pooled value, to be held against that of average
+    pooling on the same scatter, `average_separability`.
+    """
+
+    weight: Tensor  # (k, M, N), rows of unit norm, raster order
+    eigenvalues: Tensor  # (k, M)
+    residuals: Tensor  # (k, M)
+    gaps: Tensor  # (k, M)
+    separability: Tensor  # (k, M)
+    average_separability: Tensor  # (M,)
+    mean: Tensor  # (C,)
+    in_shape: tuple[int, ...]
+    out_shape: tuple[int, ...]
+    settings: SolveSettings
+
+    @property
+    def components(self) -> int:
+        """How many maps each channel is pooled to."""
+        return self.weight.shape[0]
+
+    def radius(self) -> Tensor:
+        """Root mean squared distance of each row's weights from its centre, pixels, (k, M)."""
+        distance = penalty(self.in_shape, self.out_shape, self.settings.centre).to(self.weight)
+        power = self.weight.square()
+        return ((power * distance).sum(-1) / power.sum(-1)).sqrt()
+
+    def module(self, trainable: bool = False) -> LinearPool2d:
+        """The operator as a layer."""
+        return LinearPool2d(
+            self.weight,
+            self.mean,
+            in_shape=self.in_shape,
+            out_shape=self.out_shape,
+            trainable=trainable,
+        )
+
+    def summary(self) -> str:
+        """What was found, in a few lines."""
+        gain = (self.separability / self.average_separability).mean(1)
+        settings = self.settings
+        lines = [
+            f"pooling {self.in_shape} -> {self.out_shape}, {self.components} components, "
+            f"alpha {settings.alpha:g} ({settings.alpha_unit}), {settings.norm}",
+            f"separability S_b/S_w, mean over {len(self.average_separability)} places: "
+            f"average pooling {self.average_separability.mean():.4g}",
+        ]
+        radius = self.radius()
+        for i in range(self.components):
+            lines.append(
+                f"  component {i + 1}: {self.separability[i].mean():.4g} "
+                f"({gain[i]:.2f} times), radius {radius[i].mean():.1f} pixels, "
+                f"smallest gap {self.gaps[i].min():.2g}"
+            )
+        lines.append(
+            f"largest residual {self.residuals.max():.1e} ({settings.solver}), "
+            f"ridge {settings.ridge:.1e}"
+        )
+        return "\n".join(lines)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes a safetensors file; with a window, only the weights inside it."""
+        tensors = {f.name: getattr(self, f.name) for f in fields(self)}
+        facts = {
+            "in_shape": list(tensors.pop("in_shape")),
+            "out_shape": list(tensors.pop("out_shape")),
+            "settings": asdict(tensors.pop("settings")),
+        }
+        index = self._window_index()
+        if index is not None:
+            tensors["weight"] = self.weight.gather(2, index.to(self.weight.device))
+        save_tensors(path, "operator", tensors, facts)
+
+    def _window_index(self) -> Tensor | None:
+        settings = self.settings
+        if settings.window is None:
+            return None
+        index = windows(self.in_shape, self.out_shape, settings.window, settings.centre)
+        return index.expand(self.components, -1, -1)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> PoolingOperator:
+        """Reads what `save` wrote."""
+        tensors, header = load_tensors(path, "operator")
+        operator = cls(
+            **tensors,
+            in_shape=tuple(header["in_shape"]),
+            out_shape=tuple(header["out_shape"]),
+            settings=SolveSettings(**header["settings"]),
+        )
+        index = operator._window_index()
+        if index is None:
+            return operator
+        places = torch.Size(operator.in_shape).numel()
+        weight = operator.weight.new_zeros(*operator.weight.shape[:2], places)
+        tensors["weight"] = weight.scatter_(2, index, operator.weight)
+        return cls(
+            **tensors,
+            in_shape=operator.in_shape,
+            out_shape=operator.out_shape,
+            settings=operator.settings,
+        )

@@ -1,0 +1,31 @@
+"""Keeps matrix products at the precision that was asked for, whatever the global switches say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Literal
+
+import torch
+
+Precision = Literal["ieee", "tf32", "bf16"]
+PRECISIONS: tuple[Precision, ...] = ("ieee", "tf32", "bf16")
+
+
+@contextmanager
+def float32_products(precision: Precision = "ieee") -> Iterator[None]:
+    """Within it, float32 matrix products are true float32, or TF32 if `precision` says so.
+
+    For `bf16` the operands themselves are rounded, by whoever multiplies them.
+    A user's `torch.set_float32_matmul_precision("high")` must not change what is fitted; it is put
+    back afterwards.
+    """
+    switches = (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul)  # type: ignore[attr-defined]
+    before = [switch.fp32_precision for switch in switches]
+    try:
+        for switch in switches:
+            switch.fp32_precision = "tf32" if precision == "tf32" else "ieee"
+        yield
+    finally:
+        for switch, value in zip(switches, before, strict=True):
+            switch.fp32_precision = value

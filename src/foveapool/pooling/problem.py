@@ -1,0 +1,197 @@
+"""The eigenproblems of all output places: what `solve.py` asks, in the form that solvers take.
+
+Places are solved in blocks, on a CPU one block a thread, on a GPU as many at once as the memory
+bound allows. Which eigensolver does it is `solvers/`'s business.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from foveapool.pooling.blocks import block_size, map_blocks
+from foveapool.pooling.grid import (
+    Centre,
+    average_weights,
+    check_shapes,
+    offsets,
+    penalty,
+    windows,
+)
+from foveapool.pooling.precision import float32_products
+from foveapool.pooling.scatter import Scatter
+from foveapool.pooling.solvers import SOLVERS, Eigenpairs, Matrices, Pencil
+from foveapool.pooling.workspace import Workspace
+
+# Below this share of the mean of B's diagonal a place counts as constant; the ridge lifts it.
+CONSTANT, RIDGE = 1e-10, 1e-8
+
+
+@dataclass(frozen=True)
+class Answer:
+    values: Tensor  # (M, k + 1)
+    vectors: Tensor  # (M, k, n)
+    residuals: Tensor  # (M, k)
+    separability: Tensor  # (M, k)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """All that does not depend on alpha. Matrices are in units of trace(B)/N."""
+
+    scatter: Scatter
+    in_shape: tuple[int, ...]
+    out_shape: tuple[int, ...]
+    components: int
+    centre: Centre
+    unit: float
+    matrices: Matrices | None  # None with a window: then each place has its own
+    index: Tensor | None  # (M, n) with a window
+    average_separability: Tensor
+
+    @classmethod
+    def of(
+        cls,
+        scatter: Scatter,
+        out_shape: Sequence[int],
+        components: int,
+        centre: Centre,
+        window: int | None,
+    ) -> Problem:
+        in_shape, target = check_shapes(scatter.in_shape, out_shape)
+        index = None if window is None else windows(in_shape, target, window, centre)
+        if index is None and scatter.window is not None:
+            raise ValueError(
+                f"window: got None for a scatter accumulated with window {scatter.window}, wanted "
+                f"at most {scatter.window}"
+            )
+        places = torch.Size(in_shape).numel() if index is None else index.shape[1]
+        if not 1 <= components <= min(places, scatter.rank_bound):
+            raise ValueError(
+                f"components: got {components}, wanted 1 to {min(places, scatter.rank_bound)}: "
+                f"{places} places have a weight, and A has rank {scatter.rank_bound} at most, "
+                "(classes - 1) * channels"
+            )
+        unit = float(scatter.within_diagonal().mean())
+        if not unit > 0:
+            raise ValueError(
+                f"within: got a mean diagonal of {unit}, wanted more than 0; the maps do not vary "
+                "within the classes"
+            )
+        matrices = None
+        if index is None:
+            matrices = Matrices(scatter.between / unit, scatter.within / unit)
+        else:
+            index = index.to(scatter.within.device)
+        average = _average_separability(scatter, in_shape, target, window)
+        return cls(scatter, in_shape, target, components, centre, unit, matrices, index, average)
+
+    def choose(self, solver: str) -> str:
+        """The solver that `auto` stands for: LAPACK where maps are small."""
+        if solver != "auto":
+            return solver
+        places = torch.Size(self.in_shape).numel() if self.index is None else self.index.shape[1]
+        return "dense" if places <= 96 else "krylov"
+
+    def ridge(self, strength: float) -> float:
+        """0, or what it takes to keep B + alpha C_m regular where maps are constant.
+
+        C_m is zero at one place at most, so the metric is singular only if B is zero there.
+        """
+        own = self.scatter.within_diagonal() / self.unit
+        return RIDGE if strength < CONSTANT or float(own.min()) < CONSTANT else 0.0
+
+    def block(self, rows: slice, strength: float, ridge: float, workspace: Workspace) -> Pencil:
+        """The eigenproblems of some output places."""
+        device = self.scatter.within.device
+        diagonal = penalty(self.in_shape, self.out_shape, self.centre, rows)
+        diagonal = diagonal.to(device).mul_(strength).add_(ridge)
+        if self.matrices is not None:
+            return Pencil(self.matrices, diagonal, workspace)
+        assert self.index is not None
+        index = self.index[rows]
+        between, within = self.scatter.blocks(index)
+        both = Matrices(between.div_(self.unit), within.div_(self.unit))
+        return Pencil(both, diagonal.gather(1, index), workspace)
+
+    def start(self, rows: slice, before: Tensor | None) -> Tensor:
+        """Rows near enough to the answer: bumps at the centre, a ramp along each axis, a plain."""
+        device = self.scatter.within.device
+        away = offsets(self.in_shape, self.out_shape, self.centre, rows).to(device)
+        bump = (-away.square().sum(-1) / 18).exp()
+        guess = torch.stack(
+            (bump, *((bump * step) for step in away.unbind(-1)), torch.ones_like(bump)), 1
+        )
+        if self.index is not None:
+            guess = guess.gather(2, self.index[rows][:, None].expand(-1, guess.shape[1], -1))
+        return guess if before is None else torch.cat((before[rows], guess), 1)
+
+    def solve(
+        self,
+        strength: float,
+        ridge: float,
+        solver: str,
+        tolerance: float,
+        memory: int | None,
+        before: Tensor | None,
+    ) -> Answer:
+        """The eigenpairs of all output places."""
+        outputs = torch.Size(self.out_shape).numel()
+        size = torch.Size(self.in_shape).numel() if self.index is None else self.index.shape[1]
+        device = self.scatter.within.device
+
+        def one(rows: slice, workspace: Workspace) -> tuple[Tensor, ...]:
+            pencil = self.block(rows, strength, ridge, workspace)
+            pairs = SOLVERS[solver](pencil, self.components, tolerance, self.start(rows, before))
+            return (pairs.values, pairs.vectors, pairs.residuals(pencil), _ratio(pencil, pairs))
+
+        step = block_size(outputs, size, self.index is not None, device, memory)
+        with torch.no_grad(), float32_products("ieee"):
+            parts = map_blocks(
+                one, outputs, step, parallel=device.type == "cpu" and solver != "arpack"
+            )
+        return Answer(*(torch.cat(part) for part in zip(*parts, strict=True)))
+
+    def written_out(self, vectors: Tensor) -> Tensor:
+        """Rows (M, k, n) as (k, M, N)."""
+        rows = vectors.transpose(0, 1)
+        if self.index is None:
+            return rows.contiguous()
+        places = torch.Size(self.in_shape).numel()
+        weight = rows.new_zeros(*rows.shape[:2], places)
+        return weight.scatter_(2, self.index.expand(len(rows), -1, -1), rows)
+
+
+def _ratio(pencil: Pencil, pairs: Eigenpairs) -> Tensor:
+    """S_b / S_w of each pooled value, (b, k)."""
+    rows = pairs.vectors
+    between = (rows * pencil.times_between(rows)).sum(-1)
+    within = (rows * (pencil.times_metric(rows) - rows * pencil.diagonal[:, None])).sum(-1)
+    return between / within.clamp(min=torch.finfo(rows.dtype).tiny)
+
+
+def _average_separability(
+    scatter: Scatter, in_shape: tuple[int, ...], out_shape: tuple[int, ...], window: int | None
+) -> Tensor:
+    """S_b / S_w of average pooling at each output place, (M,)."""
+    device = scatter.within.device
+    weight = average_weights(in_shape, out_shape).to(device)
+    if window is None:
+        between = (weight @ scatter.between * weight).sum(-1)
+        within = (weight @ scatter.within * weight).sum(-1)
+    else:
+        # The blocks are small: gather each with the places around it.
+        reach = max(math.ceil(i / o) for i, o in zip(in_shape, out_shape, strict=True))
+        index = windows(in_shape, out_shape, reach, "aligned").to(device)
+        weight = weight.gather(1, index)
+        parts = []
+        for rows in torch.arange(len(index), device=device).split(256):
+            pair = scatter.blocks(index[rows])
+            one = weight[rows][:, None]
+            parts.append(torch.stack([(one @ both @ one.mT).flatten() for both in pair]))
+        between, within = torch.cat(parts, 1)
+    return between / within.clamp(min=torch.finfo(within.dtype).tiny)

@@ -1,0 +1,85 @@
+"""What each alpha would reach, before anyone retrains a network."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from foveapool.pooling.operator import PoolingOperator
+from foveapool.pooling.scatter import Scatter
+from foveapool.pooling.solve import sweep_pooling
+
+ALPHAS = (1.0, 5.0, 25.0, 100.0, 400.0, 1600.0)
+
+
+@dataclass(frozen=True)
+class ReportRow:
+    """One alpha; figures are means over output places, one for each component."""
+
+    alpha: float
+    separability: tuple[float, ...]  # S_b / S_w
+    gain: tuple[float, ...]  # the same in units of average pooling's
+    radius: tuple[float, ...]  # pixels
+    smallest_gap: tuple[float, ...]
+    largest_residual: float
+
+
+@dataclass(frozen=True)
+class PoolingReport:
+    """A row for each alpha; `print` shows the table."""
+
+    rows: tuple[ReportRow, ...]
+    average_separability: float
+    in_shape: tuple[int, ...]
+    out_shape: tuple[int, ...]
+
+    def __str__(self) -> str:
+        lines = [
+            f"pooling {self.in_shape} -> {self.out_shape}; average pooling separates "
+            f"S_b/S_w = {self.average_separability:.4g}",
+            f"{'alpha':>8}  {'S_b/S_w':>18}  {'times average':>15}  {'radius':>13}  {'gap':>15}",
+        ]
+        for row in self.rows:
+            lines.append(
+                f"{row.alpha:>8g}  {_joined(row.separability, '.4f'):>18}  "
+                f"{_joined(row.gain, '.2f'):>15}  {_joined(row.radius, '.1f'):>13}  "
+                f"{_joined(row.smallest_gap, '.1e'):>15}"
+            )
+        return "\n".join(lines)
+
+
+def _joined(values: Sequence[float], form: str) -> str:
+    return " ".join(format(value, form) for value in values)
+
+
+def _row(operator: PoolingOperator) -> ReportRow:
+    ratio = operator.separability / operator.average_separability
+    return ReportRow(
+        alpha=operator.settings.alpha,
+        separability=tuple(operator.separability.mean(1).tolist()),
+        gain=tuple(ratio.mean(1).tolist()),
+        radius=tuple(operator.radius().mean(1).tolist()),
+        smallest_gap=tuple(operator.gaps.min(1).values.tolist()),
+        largest_residual=float(operator.residuals.max()),
+    )
+
+
+def pooling_report(
+    scatter: Scatter, out_shape: Sequence[int], alphas: Sequence[float] = ALPHAS, **settings: Any
+) -> PoolingReport:
+    """The separability that each alpha reaches on `scatter`; `settings` go to `sweep_pooling`.
+
+    Separability on the training maps falls with alpha, always: read it beside the radius, as what
+    locality costs, not as a forecast of the error.
+    """
+    operators = list(sweep_pooling(scatter, out_shape, alphas, **settings))
+    if not operators:
+        raise ValueError("alphas: got none, wanted at least one positive number")
+    first = operators[0]
+    return PoolingReport(
+        rows=tuple(_row(operator) for operator in operators),
+        average_separability=float(first.average_separability.mean()),
+        in_shape=first.in_shape,
+        out_shape=first.out_shape,
+    )

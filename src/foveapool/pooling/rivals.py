@@ -1,0 +1,291 @@
+"""The poolings that a learned closed-form pooling is compared with, one signature for all.
+
+Each is built from `(channels, in_shape, out_shape, components=1)` and maps (B, C, H, W) to
+(B, components * C, H', W'); those of other papers keep C channels and give them `components`
+times, so that sizes agree. The closed-form pooling itself and all training live elsewhere.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from foveapool.pooling import grid
+from foveapool.pooling.module import LinearPool2d
+
+
+def _strides(in_shape: Sequence[int], out_shape: Sequence[int]) -> tuple[int, int]:
+    """The block's height and width, ceil(in / out), where every block holds a real pixel."""
+    sizes = (*in_shape, *out_shape)
+    if len(in_shape) != 2 or len(out_shape) != 2 or min(sizes) < 1:
+        raise ValueError(
+            f"in_shape, out_shape: got {tuple(in_shape)} and {tuple(out_shape)}, wanted two "
+            "positive sizes each, such as (32, 32) and (16, 16); give the spatial sizes only"
+        )
+    height, width = (math.ceil(i / o) for i, o in zip(in_shape, out_shape, strict=True))
+    wanted = (math.ceil(in_shape[0] / height), math.ceil(in_shape[1] / width))
+    if wanted != tuple(out_shape):
+        raise ValueError(
+            f"out_shape: got {tuple(out_shape)} for in_shape {tuple(in_shape)}, wanted blocks of "
+            f"{height} x {width} that each hold a pixel; {wanted} is possible with these blocks"
+        )
+    return height, width
+
+
+def _blocks(
+    maps: Tensor, strides: tuple[int, int], out_shape: tuple[int, int]
+) -> tuple[Tensor, Tensor]:
+    """The values of each block, (B, C, H', W', n), and which of them are real, (H', W', n).
+
+    Blocks that the lower or right edge cuts short are filled with zeros that the mask denies.
+    """
+    (height, width), (rows, columns) = strides, out_shape
+    filling = (0, columns * width - maps.shape[-1], 0, rows * height - maps.shape[-2])
+
+    def cut(full: Tensor) -> Tensor:
+        split = full.unflatten(-1, (columns, width)).unflatten(-3, (rows, height))
+        return split.transpose(-3, -2).flatten(-2)
+
+    real = torch.ones(maps.shape[-2:], dtype=torch.bool, device=maps.device)
+    return cut(F.pad(maps, filling)), cut(F.pad(real, filling))
+
+
+def _weighted(values: Tensor, logits: Tensor, mask: Tensor) -> Tensor:
+    """The block's average with weights exp(logits), (B, C, H', W'), in the dtype of `values`."""
+    # bfloat16 has 8 bits: exponentials and their sum need the wider type.
+    wide = torch.promote_types(logits.dtype, torch.float32)
+    weights = logits.to(wide).masked_fill(~mask, -math.inf).softmax(-1)
+    return (weights * values.to(wide)).sum(-1).to(values.dtype)
+
+
+def _between(maps: Tensor, strides: tuple[int, int], share: Tensor) -> Tensor:
+    """`share * max + (1 - share) * average` of each block, (B, C, H', W')."""
+    share = share.to(maps.dtype)
+    largest = F.max_pool2d(maps, strides, ceil_mode=True)
+    average = F.avg_pool2d(maps, strides, ceil_mode=True)
+    return share * largest + (1 - share) * average
+
+
+class _Rival(nn.Module):
+    """Checks sizes, pools by `pool`, and gives the pooled channels `components` times."""
+
+    def __init__(
+        self, channels: int, in_shape: Sequence[int], out_shape: Sequence[int], components: int = 1
+    ) -> None:
+        super().__init__()
+        for name, count in (("channels", channels), ("components", components)):
+            if count < 1:
+                raise ValueError(f"{name}: got {count}, wanted 1 or more")
+        self.strides = _strides(in_shape, out_shape)
+        self.channels = channels
+        self.in_shape = (in_shape[0], in_shape[1])
+        self.out_shape = (out_shape[0], out_shape[1])
+        self.components = components
+
+    def pool(self, maps: Tensor) -> Tensor:
+        """Pools (B, C, H, W) to (B, C, H', W')."""
+        raise NotImplementedError
+
+    def forward(self, maps: Tensor) -> Tensor:
+        wanted = (self.channels, *self.in_shape)
+        if maps.dim() != 4 or tuple(maps.shape[1:]) != wanted:
+            raise ValueError(
+                f"maps: got shape {tuple(maps.shape)}, wanted (batch, {', '.join(map(str, wanted))}"
+                "); build the pooling for the maps of this layer"
+            )
+        pooled = self.pool(maps)
+        return pooled if self.components == 1 else torch.cat([pooled] * self.components, dim=1)
+
+    def extra_repr(self) -> str:
+        return f"{self.channels}, {self.in_shape}, {self.out_shape}, components={self.components}"
+
+
+class AveragePool(_Rival):
+    """The mean of each block."""
+
+    def pool(self, maps: Tensor) -> Tensor:
+        # With no padding, torch divides a block that the edge cuts short by its real pixels only.
+        return F.avg_pool2d(maps, self.strides, ceil_mode=True)
+
+
+class MaxPool(_Rival):
+    """The largest value of each block."""
+
+    def pool(self, maps: Tensor) -> Tensor:
+        return F.max_pool2d(maps, self.strides, ceil_mode=True)
+
+
+class BlurPool(_Rival):
+    """A binomial 3 x 3 filter, then every s-th pixel.
+
+    Zhang 2019, "Making Convolutional Networks Shift-Invariant Again".
+    """
+
+    kernel: Tensor
+
+    def __init__(
+        self, channels: int, in_shape: Sequence[int], out_shape: Sequence[int], components: int = 1
+    ) -> None:
+        super().__init__(channels, in_shape, out_shape, components)
+        binomial = torch.tensor([1.0, 2.0, 1.0])
+        kernel = torch.outer(binomial, binomial) / 16
+        self.register_buffer("kernel", kernel, persistent=False)
+
+    def pool(self, maps: Tensor) -> Tensor:
+        # An axis of one pixel has nothing to reflect.
+        along_rows, along_columns = ("reflect" if n > 1 else "replicate" for n in self.in_shape)
+        padded = F.pad(F.pad(maps, (0, 0, 1, 1), along_rows), (1, 1, 0, 0), along_columns)
+        kernel = self.kernel.to(maps.dtype).expand(self.channels, 1, 3, 3)
+        return F.conv2d(padded, kernel, stride=self.strides, groups=self.channels)
+
+
+class MixedPool(_Rival):
+    """`a max + (1 - a) average` with one learned a = sigmoid(logit) for the layer, at first 1/2.
+
+    Lee, Gallagher and Tu 2016, "Generalizing Pooling Functions in Convolutional Neural Networks".
+    """
+
+    def __init__(
+        self, channels: int, in_shape: Sequence[int], out_shape: Sequence[int], components: int = 1
+    ) -> None:
+        super().__init__(channels, in_shape, out_shape, components)
+        self.logit = nn.Parameter(torch.zeros(()))
+
+    def pool(self, maps: Tensor) -> Tensor:
+        return _between(maps, self.strides, self.logit.sigmoid())
+
+
+class GatedPool(_Rival):
+    """As mixed, but a = sigmoid(w . block) answers to the block; one mask w for the layer.
+
+    Lee, Gallagher and Tu 2016, as above; w is shared by all channels and starts at 0.
+    """
+
+    def __init__(
+        self, channels: int, in_shape: Sequence[int], out_shape: Sequence[int], components: int = 1
+    ) -> None:
+        super().__init__(channels, in_shape, out_shape, components)
+        self.gate = nn.Parameter(torch.zeros(math.prod(self.strides)))
+
+    def pool(self, maps: Tensor) -> Tensor:
+        # Pixels outside the map are 0 and add nothing to the product.
+        values, _ = _blocks(maps, self.strides, self.out_shape)
+        return _between(maps, self.strides, (values @ self.gate).sigmoid())
+
+
+class SoftPool(_Rival):
+    """The block's average with weights exp(x).
+
+    Stergiou, Poppe and Kalliatakis 2021, "Refining Activation Downsampling with SoftPool".
+    """
+
+    def pool(self, maps: Tensor) -> Tensor:
+        values, mask = _blocks(maps, self.strides, self.out_shape)
+        return _weighted(values, values, mask)
+
+
+class LocalImportancePool(_Rival):
+    """The block's average with weights exp(G(x)), G learned.
+
+    Gao, Wang and Wu 2019, "LIP: Local Importance-based Pooling". G is the paper's projection form:
+    1 x 1 convolution, instance norm, 12 sigmoid. The paper pools 3 x 3 windows at stride 2; here
+    the window is the block, so that all rivals see the same region.
+    """
+
+    COEFFICIENT = 12.0
+
+    def __init__(
+        self, channels: int, in_shape: Sequence[int], out_shape: Sequence[int], components: int = 1
+    ) -> None:
+        super().__init__(channels, in_shape, out_shape, components)
+        self.project = nn.Conv2d(channels, channels, kernel_size=1, bias=False)
+        self.norm = nn.InstanceNorm2d(channels, affine=True)
+        # As its authors' code does: equal importance everywhere, so training starts at average.
+        nn.init.zeros_(self.project.weight)
+
+    def pool(self, maps: Tensor) -> Tensor:
+        normed = self.norm(self.project(maps))
+        wide = torch.promote_types(normed.dtype, torch.float32)
+        logits, mask = _blocks(
+            self.COEFFICIENT * normed.to(wide).sigmoid(), self.strides, self.out_shape
+        )
+        values, _ = _blocks(maps, self.strides, self.out_shape)
+        return _weighted(values, logits, mask)
+
+
+def sgd_pool(
+    channels: int, in_shape: Sequence[int], out_shape: Sequence[int], components: int = 1
+) -> LinearPool2d:
+    """A full linear pooling that starts at random and is learned by SGD, shared by all channels."""
+    return LinearPool2d.random(in_shape=in_shape, out_shape=out_shape, components=components)
+
+
+class LocalSgdPool(nn.Module):
+    """`sgd_pool` with the locality penalty of the closed form, for a training loop to add.
+
+    `penalty()` is `alpha * sum(c * P**2)`, c the squared distance of each input place from the
+    centre of each output place.
+    """
+
+    distance: Tensor
+
+    def __init__(
+        self,
+        channels: int,
+        in_shape: Sequence[int],
+        out_shape: Sequence[int],
+        components: int = 1,
+        *,
+        alpha: float = 1e-3,
+    ) -> None:
+        super().__init__()
+        if not alpha >= 0:
+            raise ValueError(f"alpha: got {alpha}, wanted 0 or more; 0 is plain SGD")
+        self.alpha = alpha
+        self.linear = sgd_pool(channels, in_shape, out_shape, components)
+        distance = grid.penalty(in_shape, out_shape, centre="paper").to(self.linear.weight)
+        self.register_buffer("distance", distance, persistent=False)
+
+    def penalty(self) -> Tensor:
+        """The number to add to the loss; its gradient is `2 alpha c P`."""
+        # C_m is diagonal, so this costs O(M N), not the O(M N^2) that the paper feared.
+        return self.alpha * (self.distance * self.linear.weight.square()).sum()
+
+    def forward(self, maps: Tensor) -> Tensor:
+        return self.linear(maps)
+
+    def extra_repr(self) -> str:
+        return f"alpha={self.alpha}"
+
+
+RIVALS: dict[str, Callable[..., nn.Module]] = {
+    "average": AveragePool,
+    "max": MaxPool,
+    "blur": BlurPool,
+    "mixed": MixedPool,
+    "gated": GatedPool,
+    "soft": SoftPool,
+    "lip": LocalImportancePool,
+    "sgd": sgd_pool,
+    "sgd-local": LocalSgdPool,
+}
+
+
+def rival(
+    name: str, channels: int, in_shape: Sequence[int], out_shape: Sequence[int], components: int = 1
+) -> nn.Module:
+    """The pooling of that name for maps (B, channels, *in_shape).
+
+    >>> rival("max", 3, (8, 6), (4, 3), components=2)(torch.zeros(1, 3, 8, 6)).shape
+    torch.Size([1, 6, 4, 3])
+    """
+    if name not in RIVALS:
+        near = difflib.get_close_matches(name, RIVALS)
+        hint = f"did you mean {' or '.join(map(repr, near))}?" if near else "choose one of these"
+        raise ValueError(f"name: got {name!r}, wanted one of {', '.join(RIVALS)}; {hint}")
+    return RIVALS[name](channels, in_shape, out_shape, components)

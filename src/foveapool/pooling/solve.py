@@ -1,0 +1,131 @@
+"""From scatter to operator: the eigenvectors of all output places, scaled and signed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from foveapool.pooling.grid import CENTRES, Centre
+from foveapool.pooling.operator import PoolingOperator, SolveSettings
+from foveapool.pooling.problem import Problem
+from foveapool.pooling.scatter import Scatter
+from foveapool.pooling.signs import SIGNS, Sign, apply_signs
+from foveapool.pooling.solvers import SOLVERS
+
+Norm = Literal["l1", "l2"]
+AlphaUnit = Literal["absolute", "trace"]
+
+
+def solve_pooling(
+    scatter: Scatter,
+    out_shape: Sequence[int],
+    *,
+    alpha: float = 25.0,
+    components: int = 2,
+    norm: Norm = "l2",
+    centre: Centre = "paper",
+    sign: Sign = "neighbour",
+    solver: str = "auto",
+    window: int | None = None,
+    alpha_unit: AlphaUnit = "absolute",
+    tolerance: float = 1e-8,
+    memory: int | None = None,
+) -> PoolingOperator:
+    """The top `components` of A p = mu (B + alpha C_m) p for every output place m.
+
+    `alpha_unit="trace"` measures alpha in units of trace(B)/N, which does not depend on the
+    numbers of classes and channels. `window=r` lets each place see only the (2r + 1)-wide
+    neighbourhood of its centre. `memory` bounds the bytes that solving takes beside A and B.
+    """
+    (operator,) = sweep_pooling(
+        scatter,
+        out_shape,
+        [alpha],
+        components=components,
+        norm=norm,
+        centre=centre,
+        sign=sign,
+        solver=solver,
+        window=window,
+        alpha_unit=alpha_unit,
+        tolerance=tolerance,
+        memory=memory,
+    )
+    return operator
+
+
+def sweep_pooling(
+    scatter: Scatter,
+    out_shape: Sequence[int],
+    alphas: Sequence[float],
+    *,
+    components: int = 2,
+    norm: Norm = "l2",
+    centre: Centre = "paper",
+    sign: Sign = "neighbour",
+    solver: str = "auto",
+    window: int | None = None,
+    alpha_unit: AlphaUnit = "absolute",
+    tolerance: float = 1e-8,
+    memory: int | None = None,
+) -> Iterator[PoolingOperator]:
+    """`solve_pooling` for one alpha after the other, each starting from the answer before it."""
+    _check_choices(norm, centre, sign, solver, alpha_unit, alphas)
+    problem = Problem.of(scatter, out_shape, components, centre, window)
+    solver = problem.choose(solver)
+    vectors: Tensor | None = None
+    for alpha in alphas:
+        strength = alpha if alpha_unit == "trace" else alpha / problem.unit
+        ridge = problem.ridge(strength)
+        answer = problem.solve(strength, ridge, solver, tolerance, memory, vectors)
+        vectors = answer.vectors
+        length = vectors.norm(p=1 if norm == "l1" else 2, dim=-1, keepdim=True)
+        weight = problem.written_out(vectors / length)
+        values = answer.values.mT
+        yield PoolingOperator(
+            weight=apply_signs(weight, problem.in_shape, problem.out_shape, centre, sign),
+            eigenvalues=values[:-1].contiguous(),
+            residuals=answer.residuals.mT.contiguous(),
+            gaps=(values[:-1] - values[1:]) / values[:1].clamp(min=torch.finfo(values.dtype).tiny),
+            separability=answer.separability.mT.contiguous(),
+            average_separability=problem.average_separability,
+            mean=scatter.mean,
+            in_shape=problem.in_shape,
+            out_shape=problem.out_shape,
+            settings=SolveSettings(
+                alpha=float(alpha),
+                alpha_unit=alpha_unit,
+                norm=norm,
+                centre=centre,
+                sign=sign,
+                solver=solver,
+                window=window,
+                tolerance=tolerance,
+                weighting=scatter.weighting,
+                ridge=ridge * problem.unit,
+            ),
+        )
+
+
+def _check_choices(
+    norm: str, centre: str, sign: str, solver: str, alpha_unit: str, alphas: Sequence[float]
+) -> None:
+    for name, got, wanted in (
+        ("norm", norm, ("l1", "l2")),
+        ("centre", centre, CENTRES),
+        ("sign", sign, SIGNS),
+        ("solver", solver, ("auto", *SOLVERS)),
+        ("alpha_unit", alpha_unit, ("absolute", "trace")),
+    ):
+        if got not in wanted:
+            raise ValueError(f"{name}: got {got!r}, wanted one of {tuple(wanted)}")
+    for alpha in alphas:
+        if not (alpha > 0 and math.isfinite(alpha)):
+            raise ValueError(
+                f"alpha: got {alpha!r}, wanted a positive number; without a penalty the rows of "
+                "all output places would be the same"
+            )

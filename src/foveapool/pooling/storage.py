@@ -1,0 +1,67 @@
+"""One file format for all that this package saves: safetensors with a JSON header.
+
+Nothing is ever unpickled. A file is written beside its final name and moved there when complete,
+so a reader finds the old file or the new one, never half of one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+FORMAT_VERSION = 1
+_HEADER = "foveapool"
+
+
+def save_tensors(
+    path: str | os.PathLike[str], kind: str, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]
+) -> None:
+    """Writes `tensors` and the JSON-able `facts` to `path` as a file of the given kind."""
+    path = Path(path)
+    header = {"kind": kind, "format_version": FORMAT_VERSION, **facts}
+    plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    os.close(handle)
+    try:
+        save_file(plain, temporary, metadata={_HEADER: json.dumps(header)})
+        with open(temporary, "rb+") as written:
+            os.fsync(written.fileno())
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def load_tensors(
+    path: str | os.PathLike[str], kind: str
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors and facts of a file that `save_tensors` wrote for the same kind."""
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"{path}: no such file, wanted a foveapool {kind} file")
+    try:
+        with safe_open(path, framework="pt") as file:
+            header = json.loads((file.metadata() or {}).get(_HEADER, "null"))
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, json.JSONDecodeError, UnicodeDecodeError, OSError) as error:
+        raise ValueError(
+            f"{path}: not a whole safetensors file ({error}); wanted a foveapool {kind} file: "
+            "copy it again or make it anew"
+        ) from error
+    if not isinstance(header, dict) or header.get("kind") != kind:
+        found = header.get("kind") if isinstance(header, dict) else "no foveapool header"
+        raise ValueError(f"{path}: got {found}, wanted a foveapool {kind} file")
+    if header.get("format_version") != FORMAT_VERSION:
+        raise ValueError(
+            f"{path}: got format version {header.get('format_version')}, wanted {FORMAT_VERSION}; "
+            "read it with the version of foveapool that wrote it"
+        )
+    return tensors, header

@@ -1,0 +1,106 @@
+"""How the symmetric N x N sums are held and added up: in panels, whole or as a band.
+
+Row panels are stored from their first column on, so only the upper half is ever multiplied out.
+With a `window`, a panel also ends where no neighbourhood reaches any further: a 224 x 224 map,
+whose whole matrix would take 20 GB, then fits into 3.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from foveapool.pooling.grid import as_shape
+
+
+@dataclass(frozen=True)
+class Panels:
+    """The layout: `height` rows a panel, each `extent` columns from the panel's first row on."""
+
+    size: int
+    height: int
+    extent: int
+
+    @classmethod
+    def for_grid(cls, in_shape: Sequence[int], window: int | None = None) -> Panels:
+        """Whole for `window=None`, else the band in which two places share a neighbourhood."""
+        shape = as_shape(in_shape)
+        size = torch.Size(shape).numel()
+        if window is None:
+            # Eight panels spare nearly half of the product and leave each large enough to be fast.
+            height = max(min(size, 64), -(-size // 8))
+            return cls(size, height, size)
+        line = size // shape[0]
+        height = min(size, line * -(-64 // line))
+        return cls(size, height, min(size, height + 2 * window * line))
+
+    @property
+    def whole(self) -> bool:
+        """Whether every pair of places is held."""
+        return self.extent == self.size
+
+    @property
+    def bytes(self) -> int:
+        """Memory of one matrix in float64."""
+        return 8 * self.size * self.extent
+
+    def _each(self) -> Iterator[tuple[int, int, int]]:
+        for first in range(0, self.size, self.height):
+            yield first, min(first + self.height, self.size), min(first + self.extent, self.size)
+
+    def zeros(self, device: torch.device | str | None = None) -> Tensor:
+        """An empty sum, float64 (N, extent)."""
+        return torch.zeros(self.size, self.extent, dtype=torch.float64, device=device)
+
+    def add_gram(self, total: Tensor, rows: Tensor, sign: int = 1) -> None:
+        """`total += sign * rows^T rows`, products in the dtype of `rows` (K, N)."""
+        for first, last, end in self._each():
+            left, right = rows[:, first:last].mT, rows[:, first:end]
+            if rows.dtype == torch.bfloat16:
+                product = torch.mm(left, right, out_dtype=torch.float32)
+            else:
+                product = left @ right
+            total[first:last, : end - first].add_(product, alpha=sign)
+
+    def dense(self, total: Tensor) -> Tensor:
+        """The whole matrix (N, N), symmetric to the last bit."""
+        full = torch.zeros(self.size, self.size, dtype=total.dtype, device=total.device)
+        for first, last, end in self._each():
+            full[first:last, first:end] = total[first:last, : end - first]
+        upper = full.triu_()
+        return upper + upper.triu(1).mT
+
+    def blocks(self, total: Tensor, index: Tensor) -> Tensor:
+        """The square blocks (b, n, n) at the places `index` (b, n)."""
+        low = torch.minimum(index[:, :, None], index[:, None, :])
+        high = torch.maximum(index[:, :, None], index[:, None, :])
+        column = high - low // self.height * self.height
+        if index.numel() and int(column.max()) >= self.extent:
+            raise ValueError(
+                "window: got a neighbourhood wider than the scatter was accumulated for, wanted "
+                "at most that; accumulate again with a larger window"
+            )
+        return total.flatten()[low * self.extent + column]
+
+
+def check_fits(panels: Panels, device: torch.device, copies: int = 3) -> None:
+    """Raises a ValueError that says the gigabytes if the sums cannot fit into the memory."""
+    if device.type == "cuda":
+        memory = torch.cuda.mem_get_info(device)[1]
+    else:
+        try:
+            memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        except (AttributeError, ValueError, OSError):
+            return
+    need = copies * panels.bytes
+    if need > memory:
+        raise ValueError(
+            f"in_shape: got maps of {panels.size} places, whose scatter needs "
+            f"{need / 1e9:.1f} GB in {copies} matrices; {device.type} has {memory / 1e9:.1f} GB. "
+            "Pass a (smaller) window=r to relate only places up to r pixels from a centre, or fit "
+            "a layer with smaller maps"
+        )
