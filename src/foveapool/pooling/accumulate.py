@@ -74,6 +74,10 @@ class ScatterAccumulator:
         )
         self._counts = torch.zeros_like(moments.counts)
         self._workspace = Workspace()
+        # A and B do not change with a channel's level, so it has to go only where it is so large
+        # that its square would drown what varies.
+        large = (moments.mean.abs() > 4 * moments.std) & (moments.std > 0)
+        self._centre = bool(large.any())
 
     def _class_weights(self) -> Tensor:
         """One for each class (Algorithm 1), or proportional to its size; Q in all either way."""
@@ -104,19 +108,34 @@ class ScatterAccumulator:
                 self._add(batch.maps[piece], labels, share[labels])
 
     def _add(self, maps: Tensor, labels: Tensor, share: Tensor) -> None:
-        weight = (share[:, None] * self._channel_scale()).to(maps.dtype)
-        level = self.moments.mean.to(maps.dtype)[:, None]
+        weight = (share[:, None] * self._channel_scale()).to(maps.dtype)[:, :, None]
         rows = self._workspace.take("rows", maps.shape, maps.dtype, maps.device)
-        torch.sub(maps, level, out=rows).mul_(weight[:, :, None])
-        present, position = labels.unique(return_inverse=True)
-        # A product with the indicator of the classes sums in a fixed order, on a GPU too.
-        member = torch.eye(len(present), dtype=rows.dtype, device=rows.device)[:, position]
-        self._sums[present] += (member @ rows.flatten(1)).unflatten(1, rows.shape[1:])
-        self._counts.index_add_(0, labels, torch.ones_like(labels))
+        if self._centre:
+            torch.sub(maps, self.moments.mean.to(maps.dtype)[:, None], out=rows).mul_(weight)
+        else:
+            torch.mul(maps, weight, out=rows)
+        self._add_class_sums(rows, labels)
         rows = rows.flatten(0, 1)
         if self.settings.precision == "bf16" and rows.dtype == torch.float32:
             rows = rows.bfloat16()
         self.panels.add_gram(self._gram, rows)
+
+    def _add_class_sums(self, rows: Tensor, labels: Tensor) -> None:
+        present: Tensor | None = None
+        classes = len(self._counts)
+        self._counts.index_add_(0, labels, torch.ones_like(labels))
+        if classes > 4 * len(labels):
+            # Most classes are absent: number the others.
+            present, labels = labels.unique(return_inverse=True)
+            classes = len(present)
+        # A product with the indicator of the classes sums in a fixed order, on a GPU too.
+        member = torch.arange(classes, device=labels.device)[:, None] == labels
+        sums = member.to(rows.dtype) @ rows.flatten(1)
+        sums = sums.unflatten(1, rows.shape[1:])
+        if present is None:
+            self._sums += sums
+        else:
+            self._sums[present] += sums
 
     def compute(self) -> Scatter:
         """A and B over all that was taken in."""
@@ -169,7 +188,8 @@ class ScatterAccumulator:
     def _facts(self) -> dict[str, Any]:
         moments = self.moments
         facts = {"in_shape": moments.in_shape, "seed": moments.seed, "cap": moments.class_cap}
-        return {**asdict(self.settings), **facts, "counts": moments.counts.tolist()}
+        sizes = {"channels": len(moments.mean), "counts": moments.counts.tolist()}
+        return {**asdict(self.settings), **facts, **sizes}
 
     def state_dict(self) -> dict[str, Any]:
         """All there is to go on from, beside the moments: tensors and plain facts."""

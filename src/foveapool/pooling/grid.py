@@ -32,6 +32,13 @@ def as_shape(shape: Sequence[int], name: str = "in_shape") -> tuple[int, ...]:
     return sizes
 
 
+def as_radius(window: int) -> int:
+    """The radius of a neighbourhood as a whole number of pixels, or a ValueError."""
+    if int(window) != window or window < 0:
+        raise ValueError(f"window: got {window!r}, wanted a whole number of pixels, 0 or more")
+    return int(window)
+
+
 def check_shapes(
     in_shape: Sequence[int], out_shape: Sequence[int]
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -67,9 +74,10 @@ def centres(in_shape: Sequence[int], out_shape: Sequence[int], centre: Centre = 
     source, target = check_shapes(in_shape, out_shape)
     if centre not in CENTRES:
         raise ValueError(f"centre: got {centre!r}, wanted one of {CENTRES}")
-    scale = torch.tensor(source, dtype=torch.float64) / torch.tensor(target, dtype=torch.float64)
-    places = coordinates(target)
-    return scale * places if centre == "paper" else scale * (places - 0.5) + 0.5
+    middle = 0.0 if centre == "paper" else 0.5
+    # Multiplied before it is divided: a centre half-way between two pixels is then exactly there.
+    places = (coordinates(target) - middle) * torch.tensor(source) / torch.tensor(target)
+    return places + middle
 
 
 def offsets(
@@ -111,15 +119,14 @@ def windows(
     [[0, 1, 2], [2, 3, 4]]
     """
     source, _ = check_shapes(in_shape, out_shape)
-    if int(radius) != radius or radius < 0:
-        raise ValueError(f"window: got {radius!r}, wanted a whole number of pixels, 0 or more")
+    radius = as_radius(radius)
     index = torch.zeros(1, 1, dtype=torch.int64)
     for axis, middle in enumerate(centres(in_shape, out_shape, centre).unbind(-1)):
         size = source[axis]
-        width = min(2 * int(radius) + 1, size)
+        width = min(2 * radius + 1, size)
         # A centre between two pixels belongs to the lower one, on every machine.
         nearest = (middle - 0.5).ceil().long() - 1
-        first = (nearest - int(radius)).clamp(0, size - width)
+        first = (nearest - radius).clamp(0, size - width)
         along = first[:, None] + torch.arange(width)
         index = (index[:, :, None] * size + along[:, None, :]).flatten(1)
     return index

@@ -43,8 +43,15 @@ class Batch:
             yield slice(first, first + step)
 
     def raise_not_finite(self) -> NoReturn:
-        """Says where the first NaN or infinity is."""
-        sample, channel, place = (~self.maps.isfinite()).nonzero()[0].tolist()
+        """Says where the first NaN or infinity is, or what became infinite when it was squared."""
+        found = (~self.maps.isfinite()).nonzero()
+        if not len(found):
+            raise ValueError(
+                f"features: got numbers up to {float(self.maps.abs().max()):.1e}, whose squares "
+                f"overflow {self.maps.dtype}, wanted smaller ones; scale the features down; "
+                "nothing of this batch was taken in"
+            )
+        sample, channel, place = found[0].tolist()
         value = float(self.maps[sample, channel, place])
         raise ValueError(
             f"features: got {value} in sample {sample} of the batch, channel {channel}, place "
@@ -61,10 +68,11 @@ def check_batch(
     layout: Layout | None,
 ) -> Batch:
     """The batch, or a ValueError that says what is wrong with it."""
-    if not 3 <= features.dim() <= 5 or not features.is_floating_point():
+    usable = 3 <= features.dim() <= 5 and 0 not in features.shape[1:]
+    if not usable or not features.is_floating_point():
         raise ValueError(
             f"features: got shape {tuple(features.shape)} of {features.dtype}, wanted floating "
-            "point (batch, channels, height, width), or one or three spatial sizes"
+            "point (batch, channels, height, width), or one or three spatial sizes, none of them 0"
         )
     channels, in_shape = features.shape[1], tuple(features.shape[2:])
     if layout is not None and layout != (channels, in_shape):
@@ -80,7 +88,8 @@ def check_batch(
             "numbers, one a sample"
         )
     labels = labels.long()
-    if size and not 0 <= int(labels.min()) <= int(labels.max()) < num_classes:
+    low, high = torch.stack(labels.aminmax()).tolist() if size else (0, 0)
+    if low < 0 or high >= num_classes:
         wrong = labels[(labels < 0) | (labels >= num_classes)].unique().tolist()
         raise ValueError(
             f"labels: got {wrong[:10]}, wanted 0 to {num_classes - 1}; raise num_classes or number "
@@ -88,20 +97,24 @@ def check_batch(
         )
     if ids is None:
         ids = torch.arange(seen, seen + size, device=features.device)
-    ids = torch.as_tensor(ids, device=features.device).long()
-    if ids.shape != (size,):
-        raise ValueError(f"ids: got shape {tuple(ids.shape)}, wanted {size} numbers, one a sample")
+    ids = torch.as_tensor(ids, device=features.device)
+    if ids.shape != (size,) or ids.is_floating_point() or ids.is_complex():
+        raise ValueError(
+            f"ids: got shape {tuple(ids.shape)} of {ids.dtype}, wanted {size} whole numbers, one a "
+            "sample"
+        )
     maps = features.detach().flatten(2)
     if maps.dtype != torch.float64:
         maps = maps.float()
-    return Batch(maps, labels, ids, in_shape)
+    return Batch(maps, labels, ids.long(), in_shape)
 
 
 def same_facts(name: str, mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> None:
-    """Raises unless two accumulators were set up alike; what one does not know yet may differ."""
+    """Raises unless two accumulators were set up alike; sizes that one has not met may differ."""
     for key, value in mine.items():
         other = theirs[key]
-        if value is not None and other is not None and value != other:
+        unmet = key in ("in_shape", "channels") and None in (value, other)
+        if value != other and not unmet:
             raise ValueError(
                 f"{name}: got shards with {key} {value!r} and {other!r}, wanted the same in all"
             )

@@ -27,21 +27,34 @@ def linear_pool2d(
     """
     batch, channels = x.shape[:2]
     components, outputs, inputs = weight.shape
-    if x.is_contiguous():
-        # Channels first: all samples and channels in one product, components moved forward after.
-        maps = x.reshape(batch * channels, inputs)
-        pooled = torch.matmul(maps, weight.flatten(0, 1).mT)
-        pooled = pooled.reshape(batch, channels, components, outputs).transpose(1, 2)
-    else:
-        # Channels last: with positions before components in the product's rows, its result already
-        # is the channels-last output.
-        rows = weight.transpose(0, 1).flatten(0, 1)
-        pooled = torch.bmm(rows.expand(batch, -1, -1), x.flatten(2).mT)
-        pooled = pooled.reshape(batch, outputs, components, channels).permute(0, 2, 3, 1)
+    # Positions before components: then a channels-last product already is a channels-last output.
+    rows = weight.transpose(0, 1).flatten(0, 1)
+    bias = None if mean is None else (1 - rows.sum(-1))[:, None] * mean
+    kind = x.device.type
+    autocast = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
+    if autocast and x.dtype != torch.float64:
+        # Left to autocast, which spares doubles too, the matrix would be cast once a sample.
+        dtype = torch.get_autocast_dtype(kind)
+        x, rows = x.to(dtype), rows.to(dtype)
+    bias = None
     if mean is not None:
-        level = 1 - weight.sum(-1)
-        pooled = pooled + (mean[:, None] * level[:, None, :]).to(pooled.dtype)
-    return pooled.reshape(batch, components * channels, *out_shape)
+        # Of the very numbers that multiply: a constant map then keeps its level in bf16 too.
+        sums = rows.sum(-1, dtype=torch.promote_types(rows.dtype, torch.float32))
+        bias = ((1 - sums)[:, None] * mean).to(rows.dtype)
+    channels_last = not x.is_contiguous()
+    if channels_last and not weight.requires_grad:
+        maps, matrix = x.flatten(2).mT, rows.expand(batch, -1, -1)
+        if bias is None:
+            pooled = torch.bmm(matrix, maps)
+        else:
+            pooled = torch.baddbmm(bias.expand(batch, -1, -1), matrix, maps)
+    else:
+        # All samples and channels in one product, and so in one for the matrix's gradient.
+        pooled = (x.reshape(batch * channels, inputs) @ rows.mT).unflatten(0, (batch, channels))
+        pooled = pooled.mT if bias is None else pooled.mT + bias
+    pooled = pooled.unflatten(1, (outputs, components)).permute(0, 2, 3, 1)
+    result = pooled.reshape(batch, components * channels, *out_shape)
+    return result.contiguous(memory_format=torch.channels_last) if channels_last else result
 
 
 class LinearPool2d(nn.Module):
@@ -82,7 +95,9 @@ class LinearPool2d(nn.Module):
         if mean is not None and mean.dim() != 1:
             raise ValueError(f"mean: got shape {tuple(mean.shape)}, wanted (channels,)")
         dtype = torch.get_default_dtype()
-        weight = weight.detach().to(dtype).clone(memory_format=torch.contiguous_format)
+        # In memory positions come before components, the order in which `linear_pool2d` takes them.
+        weight = weight.detach().to(dtype).transpose(0, 1)
+        weight = weight.clone(memory_format=torch.contiguous_format).transpose(0, 1)
         if trainable:
             self.weight = nn.Parameter(weight)
         else:
@@ -124,7 +139,12 @@ class LinearPool2d(nn.Module):
 
         A single 1 in the kernel is plain subsampling.
         """
-        height, width = as_shape(in_shape)
+        source = as_shape(in_shape)
+        if len(source) != 2:
+            raise ValueError(f"in_shape: got {source}, wanted (H, W)")
+        if kernel.dim() not in (2, 3):
+            raise ValueError(f"kernel: got shape {tuple(kernel.shape)}, wanted (h, w) or (k, h, w)")
+        height, width = source
         kernels = kernel.detach().double().cpu()
         kernels = kernels[None, None] if kernel.dim() == 2 else kernels[:, None]
         # The matrix of a linear map is its answer to the unit vectors.
@@ -164,7 +184,13 @@ class LinearPool2d(nn.Module):
             out_shape=target,
             trainable=self.trainable,
         )
-        return layer.to(self.weight).train(self.training)
+        layer.to(self.weight).train(self.training)
+        # The constructor rounds to the default dtype, which a double layer must not notice.
+        layer.weight.data.copy_(weight)
+        if layer.mean is not None and self.mean is not None:
+            layer.mean.copy_(self.mean)
+        layer.weight.requires_grad_(self.weight.requires_grad)
+        return layer
 
     def forward(self, x: Tensor) -> Tensor:
         """Pools `x` (B, C, *in_shape) to (B, components * C, *out_shape)."""

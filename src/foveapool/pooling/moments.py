@@ -187,6 +187,13 @@ class ChannelMoments:
         chosen = torch.arange(self._bins, device=kept.device) < kept[:, None]
         counts = (state["counts"] * chosen).sum(1)
         few = (counts < 2).nonzero().flatten().tolist()
+        for q, size in enumerate(state["counts"].sum(1).tolist()):
+            if q in few and size >= 2:
+                raise ValueError(
+                    f"class_cap: got {settings.class_cap} for {size} samples of class {q}, wanted "
+                    f"more than {size // BINS}: classes are drawn in parts of one in {BINS}; raise "
+                    "class_cap or give fewer samples"
+                )
         if few:
             sizes = {q: int(counts[q]) for q in few[:10]}
             raise ValueError(
@@ -227,7 +234,7 @@ class ChannelMoments:
         facts.pop("channels")
         self.settings = _Settings(**facts)
         self.in_shape = None if shape is None else tuple(shape)
-        self._state = dict(state["tensors"])
+        self._state = {name: tensor.clone() for name, tensor in state["tensors"].items()}
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the state to a safetensors file."""

@@ -6,7 +6,6 @@ bound allows. Which eigensolver does it is `solvers/`'s business.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -123,9 +122,11 @@ class Problem:
         device = self.scatter.within.device
         away = offsets(self.in_shape, self.out_shape, self.centre, rows).to(device)
         bump = (-away.square().sum(-1) / 18).exp()
-        guess = torch.stack(
-            (bump, *((bump * step) for step in away.unbind(-1)), torch.ones_like(bump)), 1
-        )
+        # An axis of one place has no ramp: a row of zeros is no direction.
+        steps = [
+            step for step, size in zip(away.unbind(-1), self.in_shape, strict=True) if size > 1
+        ]
+        guess = torch.stack((bump, *(bump * step for step in steps), torch.ones_like(bump)), 1)
         if self.index is not None:
             guess = guess.gather(2, self.index[rows][:, None].expand(-1, guess.shape[1], -1))
         return guess if before is None else torch.cat((before[rows], guess), 1)
@@ -184,10 +185,9 @@ def _average_separability(
         between = (weight @ scatter.between * weight).sum(-1)
         within = (weight @ scatter.within * weight).sum(-1)
     else:
-        # The blocks are small: gather each with the places around it.
-        reach = max(math.ceil(i / o) for i, o in zip(in_shape, out_shape, strict=True))
-        index = windows(in_shape, out_shape, reach, "aligned").to(device)
-        weight = weight.gather(1, index)
+        # The places of each block and no others: a narrow band holds little more than those.
+        weight, index = weight.topk(int((weight > 0).sum(1).max()))
+        index = torch.where(weight > 0, index, index[:, :1])
         parts = []
         for rows in torch.arange(len(index), device=device).split(256):
             pair = scatter.blocks(index[rows])

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from foveapool.pooling.grid import check_shapes
+from foveapool.pooling.grid import average_weights, check_shapes
 
 
 def scaled_out_shape(
@@ -43,14 +43,15 @@ def _axis_map(size: int, outputs: int, new_size: int, new_outputs: int) -> Tenso
     new_centre = (place + 0.5) * new_scale
     result = torch.zeros(new_outputs, new_size, outputs, size, dtype=torch.float64)
     for corner, share in ((low, 1 - (relative - low)), (high, relative - low)):
-        centre = (corner + 0.5) * scale
+        centre = (corner.double() + 0.5) * scale
         position = torch.arange(new_size) + (centre - new_centre)[:, None]
         # Rounding removes the noise of the divisions above, which would make neighbours of exact
         # hits contribute 1e-16 shares.
         position = (position * 2**20).round() / 2**20
         old = torch.arange(size, dtype=torch.float64)
-        hat = (1 - (position[:, :, None] - old).abs()).clamp(min=0)
-        inside = (position >= 0) & (position <= size - 1)
+        # A pixel reaches half a step to either side of its middle, the outermost ones too.
+        inside = (position >= -0.5) & (position <= size - 0.5)
+        hat = (1 - (position.clamp(0, size - 1)[:, :, None] - old).abs()).clamp(min=0)
         hat = hat * inside[:, :, None] * share[:, None, None]
         result.scatter_add_(
             2, corner[:, None, None, None].expand(-1, new_size, 1, size), hat[:, :, None, :]
@@ -58,7 +59,12 @@ def _axis_map(size: int, outputs: int, new_size: int, new_outputs: int) -> Tenso
     # Where a neighbour's picture ends at the map's edge it has no say: the others speak for it.
     known = result.sum((2, 3), keepdim=True)
     result = torch.where(known > 0, result / known.clamp(min=1e-12), result)
-    return result.reshape(new_outputs * new_size, outputs * size)
+    result = result.reshape(new_outputs, new_size, outputs * size)
+    # Steps that are no whole pixels mix pictures cut at different places. What that does to the
+    # sum of an average's row is undone in every row; whole steps leave nothing to undo.
+    average = average_weights((size,), (outputs,)).flatten()
+    level = (result @ average).sum(1).round(decimals=12)
+    return (result / level[:, None, None]).flatten(0, 1)
 
 
 def resample_weights(
@@ -72,6 +78,8 @@ def resample_weights(
     source, target = check_shapes(in_shape, out_shape)
     new_source, new_target = check_shapes(new_in_shape, new_out_shape)
     axes = len(source)
+    if len(new_source) != axes:
+        raise ValueError(f"new_in_shape: got {new_source}, wanted {axes} sizes as {source}")
     picture = weight.detach().double().cpu().reshape(-1, *target, *source)
     for axis in range(axes):
         step = _axis_map(source[axis], target[axis], new_source[axis], new_target[axis])

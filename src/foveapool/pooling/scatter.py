@@ -50,7 +50,7 @@ class Scatter:
         if self.window is None:
             return self.within.diagonal()
         places = torch.arange(self.panels.size, device=self.within.device)
-        return self.within[places, places % self.panels.height]
+        return self.panels.blocks(self.within, places[:, None]).flatten()
 
     def blocks(self, index: Tensor) -> tuple[Tensor, Tensor]:
         """A and B at the places `index` (b, n), each (b, n, n)."""

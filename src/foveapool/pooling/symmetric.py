@@ -14,12 +14,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from foveapool.pooling.grid import as_shape
+from foveapool.pooling.grid import as_radius, as_shape
 
 
 @dataclass(frozen=True)
 class Panels:
-    """The layout: `height` rows a panel, each `extent` columns from the panel's first row on."""
+    """The layout: `height` rows a panel, each `extent` columns from the panel's first row on.
+
+    A whole matrix is held at its own columns, whatever the height.
+    """
 
     size: int
     height: int
@@ -31,12 +34,10 @@ class Panels:
         shape = as_shape(in_shape)
         size = torch.Size(shape).numel()
         if window is None:
-            # Eight panels spare nearly half of the product and leave each large enough to be fast.
-            height = max(min(size, 64), -(-size // 8))
-            return cls(size, height, size)
+            return cls(size, size, size)
         line = size // shape[0]
         height = min(size, line * -(-64 // line))
-        return cls(size, height, min(size, height + 2 * window * line))
+        return cls(size, height, min(size, height + 2 * as_radius(window) * line))
 
     @property
     def whole(self) -> bool:
@@ -48,37 +49,49 @@ class Panels:
         """Memory of one matrix in float64."""
         return 8 * self.size * self.extent
 
-    def _each(self) -> Iterator[tuple[int, int, int]]:
-        for first in range(0, self.size, self.height):
-            yield first, min(first + self.height, self.size), min(first + self.extent, self.size)
+    def _each(self, height: int) -> Iterator[tuple[slice, slice, slice]]:
+        """Rows, their columns in the matrix, and these columns in memory, panel by panel."""
+        for first in range(0, self.size, height):
+            last, end = min(first + height, self.size), min(first + self.extent, self.size)
+            columns = slice(first, end)
+            yield slice(first, last), columns, columns if self.whole else slice(0, end - first)
 
     def zeros(self, device: torch.device | str | None = None) -> Tensor:
         """An empty sum, float64 (N, extent)."""
         return torch.zeros(self.size, self.extent, dtype=torch.float64, device=device)
 
     def add_gram(self, total: Tensor, rows: Tensor, sign: int = 1) -> None:
-        """`total += sign * rows^T rows`, products in the dtype of `rows` (K, N)."""
-        for first, last, end in self._each():
-            left, right = rows[:, first:last].mT, rows[:, first:end]
+        """`total += sign * rows^T rows`, products in the dtype of `rows` (K, N).
+
+        Of a whole matrix, the lower half is left as it is: eight panels spare nearly half of the
+        product. A GPU wants them larger.
+        """
+        height = self.height
+        if self.whole:
+            height = max(-(-self.size // 8), 256 if rows.is_cuda else 64)
+        for part, columns, memory in self._each(height):
+            left, right = rows[:, part].mT, rows[:, columns]
             if rows.dtype == torch.bfloat16:
                 product = torch.mm(left, right, out_dtype=torch.float32)
             else:
                 product = left @ right
-            total[first:last, : end - first].add_(product, alpha=sign)
+            total[part, memory].add_(product, alpha=sign)
 
     def dense(self, total: Tensor) -> Tensor:
         """The whole matrix (N, N), symmetric to the last bit."""
-        full = torch.zeros(self.size, self.size, dtype=total.dtype, device=total.device)
-        for first, last, end in self._each():
-            full[first:last, first:end] = total[first:last, : end - first]
-        upper = full.triu_()
+        full = total
+        if not self.whole:
+            full = torch.zeros(self.size, self.size, dtype=total.dtype, device=total.device)
+            for part, columns, memory in self._each(self.height):
+                full[part, columns] = total[part, memory]
+        upper = full.triu()
         return upper + upper.triu(1).mT
 
     def blocks(self, total: Tensor, index: Tensor) -> Tensor:
         """The square blocks (b, n, n) at the places `index` (b, n)."""
         low = torch.minimum(index[:, :, None], index[:, None, :])
         high = torch.maximum(index[:, :, None], index[:, None, :])
-        column = high - low // self.height * self.height
+        column = high if self.whole else high - low // self.height * self.height
         if index.numel() and int(column.max()) >= self.extent:
             raise ValueError(
                 "window: got a neighbourhood wider than the scatter was accumulated for, wanted "

@@ -17,8 +17,9 @@ from foveapool.pooling.solvers.preconditioner import Preconditioner
 
 # cuSOLVER diagonalises a batch of matrices up to this size at once, and one by one above it.
 LARGEST_SPACE = {"cuda": 32, "cpu": 48}
-# Directions a component in the first round and in the later ones.
-FIRST_STEPS, LATER_STEPS = 8, 2
+# Directions a component in the first round and in the later ones; a GPU spares rounds, not rows.
+FIRST_STEPS = 8
+LATER_STEPS = {"cuda": 4, "cpu": 2}
 ROUNDS = 60
 
 
@@ -29,7 +30,8 @@ def solve(
 
     Places that do not get there (clustered eigenvalues, say) are handed to the dense solver.
     """
-    largest = max(LARGEST_SPACE.get(pencil.diagonal.device.type, 48), 4 * components)
+    kind = pencil.diagonal.device.type
+    largest = max(LARGEST_SPACE.get(kind, 48), 4 * components)
     if pencil.size <= 2 * largest:
         return dense.solve(pencil, components)
     if start is None:
@@ -49,7 +51,7 @@ def solve(
         finished = (error <= tolerance).all(1)[:, None, None]
         residual = torch.where(finished, filler, residual)
         space.add(direction(residual, pairs.values[:, :components], steps))
-        steps = LATER_STEPS
+        steps = LATER_STEPS.get(kind, 2)
     return _finish(pencil, pairs, ~(error <= tolerance), components)
 
 

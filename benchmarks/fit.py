@@ -1,0 +1,249 @@
+"""How long does fitting take, and how does it grow? Side by side with what others would do.
+
+    python benchmarks/fit.py peers            # against scipy's eigh and eigs, on the CPU
+    python benchmarks/fit.py gram             # accumulating scatter against a bare matrix product
+    python benchmarks/fit.py growth           # N from 64 to 4096
+    python benchmarks/fit.py large            # 112 x 112 with a window
+    python benchmarks/fit.py agree            # the same operator on CPU and GPU, signs included
+
+Adds rows to results/fit.csv (`--out`). Scatter comes from the maps of random convolutions over
+generated street-like scenes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import foveapool as fp
+from foveapool.data.segment_digits import segment_digits
+from foveapool.demo import convolution_maps
+from foveapool.pooling.accumulate import ScatterAccumulator
+from foveapool.pooling.grid import penalty
+from foveapool.records import Row, append_rows, provenance
+
+DATA = "segment digits"
+NETWORK = "random convolutions"
+
+
+def seconds(work: Callable[[], object], repeats: int, device: str) -> list[float]:
+    """Times of `repeats` runs after one that is not counted."""
+    times = []
+    for _ in range(repeats + 1):
+        if device == "cuda":
+            torch.cuda.synchronize()
+        begin = time.perf_counter()
+        work()
+        if device == "cuda":
+            torch.cuda.synchronize()
+        times.append(time.perf_counter() - begin)
+    return times[1:]
+
+
+class Results:
+    """Collects rows and prints them as they come."""
+
+    def __init__(self, out: str) -> None:
+        self.out = out
+        self.facts = provenance()
+
+    def add(self, pooling: str, layer: str, metric: str, values: list[float], **more: str) -> None:
+        deviation = statistics.stdev(values) if len(values) > 1 else 0.0
+        row = Row(
+            study="benchmark fit",
+            network=NETWORK,
+            data=DATA,
+            pooling=pooling,
+            layer=layer,
+            metric=metric,
+            mean=statistics.median(values),
+            deviation=deviation,
+            n=len(values),
+            **{"components": "2", **self.facts, **more},
+        )
+        print(f"{layer:<18} {pooling:<22} {metric:<26} {row.mean:10.5g} +- {deviation:.2g}")
+        append_rows(self.out, [row])
+
+
+def maps_of(size: int, count: int, device: str = "cpu") -> tuple[Tensor, Tensor]:
+    """Maps of `size` x `size` places: one convolution with stride 1; for 16, one with 2 behind."""
+    halvings = 1 if size == 16 else 0
+    images, labels = segment_digits(count, seed=0, size=size * 2**halvings)
+    return convolution_maps(images.to(device), 64, halvings), labels.to(device)
+
+
+def peers(options: argparse.Namespace, results: Results) -> None:
+    """Our solver, scipy.linalg.eigh and scipy.sparse.linalg.eigs, in turn, on the same problems."""
+    from scipy.linalg import eigh
+    from scipy.sparse.linalg import eigs
+
+    for size in (32, 16):
+        scatter = fp.compute_scatter(*maps_of(size, 2000), num_classes=10)
+        out = (size // 2, size // 2)
+        places = out[0] * out[1]
+        distance = penalty((size, size), out).numpy()
+        between, within = scatter.between.numpy(), scatter.within.numpy()
+        # Evenly spaced over the output map, corners and edges among them.
+        sample = np.linspace(0, places - 1, options.sample).astype(int)
+        for alpha in options.alphas:
+            ours, full, sparse = [], [], []
+            for repeat in range(options.repeats + 1):
+                begin = time.perf_counter()
+                operator = fp.solve_pooling(scatter, out, alpha=alpha)
+                taken = (time.perf_counter() - begin) / places
+                # The thread pools of torch and scipy stay awake for a while after their last call.
+                time.sleep(0.3)
+                for m in sample:
+                    metric = within + np.diag(alpha * distance[m])
+                    begin = time.perf_counter()
+                    values, _ = eigh(between, metric, subset_by_index=[size**2 - 2, size**2 - 1])
+                    middle = time.perf_counter()
+                    eigs(between, k=2, M=metric)
+                    end = time.perf_counter()
+                    if repeat:
+                        full.append(middle - begin)
+                        sparse.append(end - middle)
+                    error = abs(operator.eigenvalues[:, m].numpy()[::-1] - values).max()
+                    assert error <= 1e-9 * values[-1], (m, error)
+                assert float(operator.residuals.max()) <= 1e-8
+                if repeat:
+                    ours.append(taken)
+                time.sleep(0.3)
+            layer, more = f"N={size**2} M={places}", {"alpha": f"{alpha:g}"}
+            which = f"sample {sample.tolist()}"
+            results.add("krylov", layer, "seconds a place", ours, **more)
+            results.add("scipy eigh", layer, "seconds a place", full, placement=which, **more)
+            results.add("scipy eigs", layer, "seconds a place", sparse, placement=which, **more)
+            mine = statistics.median(ours)
+            for name, other in (("scipy eigh", full), ("scipy eigs", sparse)):
+                ratio = statistics.median(other) / mine
+                results.add(f"krylov / {name}", layer, "times faster", [ratio], **more)
+
+
+def gram(options: argparse.Namespace, results: Results) -> None:
+    """A second pass over a batch of maps against the bare product of the same maps."""
+    device = options.device
+    batch = 4096 if device == "cuda" else 256
+    for size, channels in ((32, 64), (16, 128), (8, 256)):
+        maps = torch.randn(batch, channels, size, size, device=device)
+        labels = torch.arange(batch, device=device) % 10
+        moments = fp.ChannelMoments(10)
+        moments.update(maps, labels)
+        accumulator = ScatterAccumulator(moments.compute())
+        rows = maps.flatten(2).flatten(0, 1)
+
+        def product(rows: Tensor = rows) -> Tensor:
+            return rows.mT @ rows
+
+        def update(
+            accumulator: ScatterAccumulator = accumulator,
+            maps: Tensor = maps,
+            labels: Tensor = labels,
+        ) -> None:
+            accumulator.update(maps, labels)
+
+        bare, whole = [], []
+        for _ in range(options.repeats):
+            bare += seconds(product, 1, device)
+            whole += seconds(update, 1, device)
+        layer = f"{channels} x {size} x {size}"
+        rate = statistics.median(bare) / statistics.median(whole)
+        more = {"batch": str(batch)}
+        results.add("torch.matmul", layer, "seconds a batch", bare, **more)
+        results.add("ScatterAccumulator", layer, "seconds a batch", whole, **more)
+        results.add("ScatterAccumulator", layer, "share of matmul's rate", [rate], **more)
+
+
+def growth(options: argparse.Namespace, results: Results) -> None:
+    """Solving alone, all places, for maps from 8 x 8 to 64 x 64."""
+    for size in options.sizes:
+        maps, labels = maps_of(size, 1000, options.device)
+        scatter = fp.compute_scatter(maps, labels, num_classes=10)
+        out = (size // 2, size // 2)
+
+        def solve(scatter: fp.Scatter = scatter, out: tuple[int, int] = out) -> object:
+            return fp.solve_pooling(scatter, out, alpha=25.0)
+
+        times = seconds(solve, options.repeats if size < 64 else 2, options.device)
+        layer = f"N={size**2} M={size**2 // 4}"
+        results.add("auto", layer, "seconds to solve", times, alpha="25")
+
+
+def large(options: argparse.Namespace, results: Results) -> None:
+    """112 x 112 maps, each output place sees 31 x 31 of them."""
+    size, window = 112, 15
+    device = options.device
+    moments = fp.ChannelMoments(10)
+    batches = 4
+
+    def batch(seed: int) -> tuple[Tensor, Tensor]:
+        images, labels = segment_digits(128, seed=seed, size=size)
+        return convolution_maps(images.to(device), 64), labels.to(device)
+
+    for seed in range(batches):
+        moments.update(*batch(seed))
+    accumulator = ScatterAccumulator(moments.compute(), window=window)
+    for seed in range(batches):
+        accumulator.update(*batch(seed))
+    scatter = accumulator.compute()
+
+    def solve() -> object:
+        return fp.solve_pooling(scatter, (56, 56), alpha=25.0, window=window)
+
+    times = seconds(solve, 2, device)
+    results.add("auto", "N=12544 M=3136 window 15", "seconds to solve", times, alpha="25")
+    operator = fp.solve_pooling(scatter, (56, 56), alpha=25.0, window=window)
+    results.add(
+        "auto",
+        "N=12544 M=3136 window 15",
+        "largest residual",
+        [float(operator.residuals.max())],
+        alpha="25",
+    )
+
+
+def agree(options: argparse.Namespace, results: Results) -> None:
+    """The largest difference between the operators that CPU and GPU find, signs included."""
+    for size in (16, 32):
+        scatter = fp.compute_scatter(*maps_of(size, 1000), num_classes=10)
+        for alpha in (5.0, 25.0, 400.0):
+            pair = [
+                fp.solve_pooling(scatter.to(device), (size // 2, size // 2), alpha=alpha)
+                for device in ("cpu", options.device)
+            ]
+            difference = (pair[0].weight - pair[1].weight.cpu()).abs().max()
+            metric = "largest difference CPU-GPU"
+            layer = f"N={size**2} M={size**2 // 4}"
+            results.add("krylov", layer, metric, [float(difference)], alpha=f"{alpha:g}")
+
+
+QUESTIONS = {"peers": peers, "gram": gram, "growth": growth, "large": large, "agree": agree}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument(
+        "questions", nargs="*", default=["peers", "gram"], help=", ".join(QUESTIONS)
+    )
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--alphas", type=float, nargs="+", default=[25.0, 400.0])
+    parser.add_argument("--sizes", type=int, nargs="+", default=[8, 16, 24, 32, 48, 64])
+    parser.add_argument("--sample", type=int, default=8, help="places that scipy solves")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--out", default="results/fit.csv")
+    options = parser.parse_args()
+    results = Results(options.out)
+    for question in options.questions:
+        if question not in QUESTIONS:
+            parser.error(f"unknown question {question!r}, wanted some of {list(QUESTIONS)}")
+        QUESTIONS[question](options, results)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Images and labels: one file a data set."""

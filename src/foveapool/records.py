@@ -1,0 +1,134 @@
+"""Row: one measured result, and the one writer and reader of results/*.csv.
+
+A row says what was measured, how often, and by which command, commit and machine, so that a
+figure in a table can be traced. Knows nothing else of this package.
+"""
+
+from __future__ import annotations
+
+import csv
+import datetime
+import fcntl
+import io
+import os
+import platform
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Row:
+    """One figure: the mean and deviation of `n` measurements of `metric`."""
+
+    study: str
+    metric: str
+    mean: float
+    deviation: float
+    n: int
+    network: str = ""
+    data: str = ""
+    pooling: str = ""
+    layer: str = ""
+    placement: str = ""
+    alpha: str = ""
+    norm: str = ""
+    components: str = ""
+    trainable: str = ""
+    seeds: str = ""
+    epochs: str = ""
+    batch: str = ""
+    command: str = ""
+    commit: str = ""
+    hardware: str = ""
+    torch: str = ""
+    date: str = ""
+    seconds: str = ""
+
+
+COLUMNS = tuple(field.name for field in fields(Row))
+
+
+def provenance() -> dict[str, str]:
+    """Where a row comes from: command, commit, machine, torch and date, as fields of `Row`."""
+    import torch
+
+    return {
+        "command": shlex.join(["python", *map(_relative, sys.argv)]),
+        "commit": os.environ.get("FOVEAPOOL_COMMIT") or _commit(),
+        "hardware": hardware(),
+        "torch": torch.__version__,
+        "date": datetime.date.today().isoformat(),
+    }
+
+
+def _relative(argument: str) -> str:
+    path = Path(argument)
+    if path.is_absolute() and path.is_relative_to(Path.cwd()):
+        return str(path.relative_to(Path.cwd()))
+    return argument
+
+
+def _commit() -> str:
+    try:
+        answer = subprocess.run(
+            ["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=True
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return answer.stdout.strip()
+
+
+def hardware() -> str:
+    """The GPU if there is one, else the processor and its cores."""
+    import torch
+
+    if torch.cuda.is_available():
+        return torch.cuda.get_device_name()
+    model = platform.processor() or platform.machine()
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        names = [line for line in info.read_text().splitlines() if line.startswith("model name")]
+        model = names[0].split(":", 1)[1].strip() if names else model
+    return f"{model}, {os.cpu_count()} cores"
+
+
+def append_rows(path: str | os.PathLike[str], rows: Iterable[Row]) -> None:
+    """Adds rows to a CSV file, with its header if it is new; two processes may do so at once."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = io.StringIO()
+    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    with open(path, "a+", newline="") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.seek(0, os.SEEK_END)
+        if file.tell() == 0:
+            writer.writeheader()
+        writer.writerows(asdict(row) for row in rows)
+        # One write, so that a reader or a killed process never leaves half a row.
+        file.write(text.getvalue())
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def read_rows(path: str | os.PathLike[str]) -> list[Row]:
+    """The rows of a CSV file that `append_rows` wrote."""
+    with open(path, newline="") as file:
+        reader = csv.DictReader(file)
+        if tuple(reader.fieldnames or ()) != COLUMNS:
+            raise ValueError(
+                f"{path}: got columns {reader.fieldnames}, wanted {list(COLUMNS)}; it was not "
+                "written by foveapool, or by another version"
+            )
+        return [_row(record) for record in reader]
+
+
+def _row(record: dict[str, str]) -> Row:
+    values: dict[str, Any] = dict(record)
+    values["mean"], values["deviation"] = float(record["mean"]), float(record["deviation"])
+    values["n"] = int(record["n"])
+    return Row(**values)

@@ -1,0 +1,1 @@
+"""Figures, tables and pages, made from operators and rows; nothing is ever run from here."""
