@@ -40,11 +40,11 @@ demo: $(READY) ## the method from end to end on a small example, into runs/demo
 wheel: $(READY) ## build the wheel and import it from an empty environment
 	.ci/check-wheel
 
-figures: $(READY) ## draw the figures again from the results
-	$(BIN)/python -m foveapool.report.figures
+figures: $(READY) ## draw the figures and fill the tables again from the results
+	$(BIN)/python benchmarks/figures.py
 
 bench: $(READY) ## measure the fit and the forward pass
-	$(BIN)/python benchmarks/fit.py
+	$(BIN)/python benchmarks/fit.py peers gram growth
 	$(BIN)/python benchmarks/forward.py
 
 clean: ## remove builds and caches; .venv, runs and results stay

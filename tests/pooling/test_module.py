@@ -408,3 +408,12 @@ def test_a_kernel_that_is_no_picture_is_refused(shape):
 def test_an_output_larger_than_the_input_is_refused(make):
     with pytest.raises(ValueError, match=r"out_shape: got \(5, 8\) .* does not enlarge"):
         make()
+
+
+def test_the_state_dict_is_saved_by_plain_safetensors(tmp_path):
+    from safetensors.torch import load_file, save_file
+
+    pool = LinearPool2d(torch.randn(2, 4, 16), torch.randn(3), in_shape=(4, 4), out_shape=(2, 2))
+    save_file(pool.state_dict(), tmp_path / "pool.safetensors")
+    again = load_file(tmp_path / "pool.safetensors")
+    assert torch.equal(again["weight"], pool.weight) and torch.equal(again["mean"], pool.mean)

@@ -112,3 +112,11 @@ def test_a_constant_channel_is_dead_at_any_level(level, dtype):
     moments = of_parts([(maps, labels)], dead_channels="ignore").compute()
     assert (moments.std == 0).tolist() == [False, False, True]
     assert float(moments.mean[2]) == pytest.approx(level, rel=1e-6)
+
+
+def test_a_channel_that_varies_by_rounding_only_is_dead():
+    maps, labels = class_maps((9, 14, 5), (7, 9), dtype=torch.float32)
+    level = torch.full_like(maps[:, 1], 0.1)
+    maps[:, 1] = torch.where(maps[:, 0] > 0, level, torch.nextafter(level, 2 * level))
+    moments = of_parts([(maps, labels)], dead_channels="ignore").compute()
+    assert (moments.std == 0).tolist() == [False, True, False]

@@ -75,6 +75,22 @@ def test_float32_features_far_from_zero_cost_no_digits(sizes):
     assert_equal(compute_scatter(maps, labels), algorithm_1(maps, labels), 1e-6)
 
 
+@pytest.mark.parametrize(
+    ("level", "in_one_go"),
+    [(0, False), (1, False), (3.9, False), (100, False), (0, True), (1, True), (3.9, True)],
+)
+def test_float32_features_keep_six_digits_at_any_level(level, in_one_go):
+    maps, labels = class_maps((60, 40, 20), (8, 8), channels=4)
+    spread = maps - maps.mean((0, 2, 3), keepdim=True)
+    maps = (spread / spread.std((0, 2, 3), keepdim=True) + level).float()
+    moments = ChannelMoments(num_classes=3)
+    moments.update(maps, labels)
+    accumulator = ScatterAccumulator(moments.compute())
+    accumulator._subtract_first = not in_one_go  # a GPU does it in one go if levels are small
+    accumulator.update(maps, labels)
+    assert_equal(accumulator.compute(), algorithm_1(maps, labels), 1e-6)
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
 def test_short_floats_are_taken_for_what_they_are(dtype):
     maps, labels = class_maps(UNBALANCED, (6, 6), dtype=dtype)
@@ -141,6 +157,12 @@ def test_batches_of_any_size_give_the_same_scatter(batch):
     maps, labels = class_maps(UNBALANCED)
     scatter = compute_scatter(maps, labels, batch_size=batch)
     assert_equal(scatter, algorithm_1(maps, labels))
+
+
+@pytest.mark.parametrize("batch", [1, 5, 20, 1000])
+def test_many_classes_of_which_a_batch_has_few(batch):
+    maps, labels = class_maps((3, 2) * 15, (3, 3), channels=2)
+    assert_equal(compute_scatter(maps, labels, batch_size=batch), algorithm_1(maps, labels))
 
 
 def test_channels_last_views_and_gradients_are_welcome():

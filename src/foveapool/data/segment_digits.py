@@ -48,9 +48,9 @@ def segment_digits(count: int, seed: int = 0, size: int = 32) -> tuple[Tensor, T
     """
     generator = torch.Generator().manual_seed(seed)
     labels = torch.randint(10, (count,), generator=generator)
-    parts = [_scenes(part, size, generator) for part in labels.split(256)]
-    images = torch.cat(parts) if parts else torch.zeros(0, 3, size, size)
-    return images, labels
+    if not count:
+        return torch.zeros(0, 3, size, size), labels
+    return torch.cat([_scenes(part, size, generator) for part in labels.split(256)]), labels
 
 
 def _scenes(labels: Tensor, size: int, generator: torch.Generator) -> Tensor:

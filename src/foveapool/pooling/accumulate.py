@@ -74,10 +74,10 @@ class ScatterAccumulator:
         )
         self._counts = torch.zeros_like(moments.counts)
         self._workspace = Workspace()
-        # A and B do not change with a channel's level, so it has to go only where it is so large
-        # that its square would drown what varies.
+        # Subtracting first keeps every digit, however large a channel's level; where levels are
+        # small, scaling and centring in one go is as exact, and faster on a GPU.
         large = (moments.mean.abs() > 4 * moments.std) & (moments.std > 0)
-        self._centre = bool(large.any())
+        self._subtract_first = device.type == "cpu" or bool(large.any())
 
     def _class_weights(self) -> Tensor:
         """One for each class (Algorithm 1), or proportional to its size; Q in all either way."""
@@ -110,10 +110,11 @@ class ScatterAccumulator:
     def _add(self, maps: Tensor, labels: Tensor, share: Tensor) -> None:
         weight = (share[:, None] * self._channel_scale()).to(maps.dtype)[:, :, None]
         rows = self._workspace.take("rows", maps.shape, maps.dtype, maps.device)
-        if self._centre:
-            torch.sub(maps, self.moments.mean.to(maps.dtype)[:, None], out=rows).mul_(weight)
+        level = self.moments.mean.to(maps.dtype)[:, None]
+        if self._subtract_first:
+            torch.sub(maps, level, out=rows).mul_(weight)
         else:
-            torch.mul(maps, weight, out=rows)
+            torch.addcmul(-level * weight, maps, weight, out=rows)
         self._add_class_sums(rows, labels)
         rows = rows.flatten(0, 1)
         if self.settings.precision == "bf16" and rows.dtype == torch.float32:
@@ -212,9 +213,11 @@ class ScatterAccumulator:
         save_tensors(path, "scatter-sums", {**state["tensors"], **moments}, state["facts"])
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> ScatterAccumulator:
-        """Reads what `save` wrote."""
-        tensors, facts = load_tensors(path, "scatter-sums")
+    def load(
+        cls, path: str | os.PathLike[str], device: torch.device | str = "cpu"
+    ) -> ScatterAccumulator:
+        """Reads what `save` wrote, to go on with on `device`."""
+        tensors, facts = load_tensors(path, "scatter-sums", device)
         moments = Moments(
             **{name: tensors.pop(f"moments.{name}") for name in _MOMENT_TENSORS},
             in_shape=tuple(facts["in_shape"]),

@@ -29,7 +29,6 @@ def linear_pool2d(
     components, outputs, inputs = weight.shape
     # Positions before components: then a channels-last product already is a channels-last output.
     rows = weight.transpose(0, 1).flatten(0, 1)
-    bias = None if mean is None else (1 - rows.sum(-1))[:, None] * mean
     kind = x.device.type
     autocast = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
     if autocast and x.dtype != torch.float64:
@@ -95,9 +94,7 @@ class LinearPool2d(nn.Module):
         if mean is not None and mean.dim() != 1:
             raise ValueError(f"mean: got shape {tuple(mean.shape)}, wanted (channels,)")
         dtype = torch.get_default_dtype()
-        # In memory positions come before components, the order in which `linear_pool2d` takes them.
-        weight = weight.detach().to(dtype).transpose(0, 1)
-        weight = weight.clone(memory_format=torch.contiguous_format).transpose(0, 1)
+        weight = weight.detach().to(dtype).clone(memory_format=torch.contiguous_format)
         if trainable:
             self.weight = nn.Parameter(weight)
         else:

@@ -242,9 +242,11 @@ class ChannelMoments:
         save_tensors(path, "moments", state["tensors"], state["facts"])
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> ChannelMoments:
-        """Reads what `save` wrote."""
-        tensors, header = load_tensors(path, "moments")
+    def load(
+        cls, path: str | os.PathLike[str], device: torch.device | str = "cpu"
+    ) -> ChannelMoments:
+        """Reads what `save` wrote, to go on with on `device`."""
+        tensors, header = load_tensors(path, "moments", device)
         facts = {k: v for k, v in header.items() if k not in ("kind", "format_version")}
         moments = cls(num_classes=facts["num_classes"])
         moments.load_state_dict({"tensors": tensors, "facts": facts})

@@ -70,8 +70,8 @@ def pooling_report(
 ) -> PoolingReport:
     """The separability that each alpha reaches on `scatter`; `settings` go to `sweep_pooling`.
 
-    Separability on the training maps falls with alpha, always: read it beside the radius, as what
-    locality costs, not as a forecast of the error.
+    The first component's separability on the training maps falls with alpha, always: read it
+    beside the radius, as what locality costs, not as a forecast of the error.
     """
     operators = list(sweep_pooling(scatter, out_shape, alphas, **settings))
     if not operators:

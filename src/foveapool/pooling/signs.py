@@ -16,6 +16,8 @@ from foveapool.pooling.grid import Centre, centres, coordinates
 
 Sign = Literal["neighbour", "sum"]
 SIGNS: tuple[Sign, ...] = ("neighbour", "sum")
+# The cosine below which two rows have nothing in common.
+NOTHING = 1e-6
 
 
 def apply_signs(
@@ -28,7 +30,8 @@ def apply_signs(
     """`weight` (k, M, N) with each row's sign settled.
 
     `sum`: no row sums to less than zero. `neighbour`: so at the middle of the map, and from there
-    outwards each row points the way of its neighbour, moved to the same centre.
+    outwards each row points the way of its neighbour, moved to the same centre; a row that has
+    nothing in common with its neighbour sums to no less than zero.
     """
     if sign not in SIGNS:
         raise ValueError(f"sign: got {sign!r}, wanted one of {SIGNS}")
@@ -37,11 +40,14 @@ def apply_signs(
         return weight * _sign(sums)[..., None]
     parents, order = _towards_middle(out_shape)
     agreement = _agreement(weight, parents, in_shape, out_shape, centre)
-    signs = _sign(agreement).cpu()
-    middle = order[0]
-    signs[:, middle] = _sign(sums[:, middle]).cpu()
+    length = weight.norm(dim=-1)
+    # Rounding errors must not settle a sign. The middle has no neighbour to follow.
+    alone = agreement.abs() <= NOTHING * length * length[:, parents]
+    alone[:, order[0]] = True
+    alone, signs = alone.cpu(), _sign(torch.where(alone, sums, agreement)).cpu()
     for place in order[1:]:
-        signs[:, place] *= signs[:, parents[place]]
+        followed = signs[:, parents[place]]
+        signs[:, place] *= torch.where(alone[:, place], 1.0, followed)
     return weight * signs.to(weight)[..., None]
 
 

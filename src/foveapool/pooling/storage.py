@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
@@ -42,13 +43,13 @@ def save_tensors(
 
 
 def load_tensors(
-    path: str | os.PathLike[str], kind: str
+    path: str | os.PathLike[str], kind: str, device: torch.device | str = "cpu"
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The tensors and facts of a file that `save_tensors` wrote for the same kind."""
+    """The tensors, on `device`, and facts of a file that `save_tensors` wrote for that kind."""
     if not Path(path).is_file():
         raise FileNotFoundError(f"{path}: no such file, wanted a foveapool {kind} file")
     try:
-        with safe_open(path, framework="pt") as file:
+        with safe_open(path, framework="pt", device=str(device)) as file:
             header = json.loads((file.metadata() or {}).get(_HEADER, "null"))
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, json.JSONDecodeError, UnicodeDecodeError, OSError) as error:

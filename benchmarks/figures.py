@@ -1,0 +1,162 @@
+"""Draws the figures and fills the tables of README and docs from results/*.csv (`make figures`).
+
+A table stands between `<!-- table NAME -->` and `<!-- end -->`; what is between is replaced.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+import foveapool as fp
+from foveapool.data.segment_digits import segment_digits
+from foveapool.demo import convolution_maps
+from foveapool.records import Row, read_rows
+from foveapool.report.figures import operator_figure
+
+ROOT = Path(__file__).parents[1]
+FIT, FORWARD = ROOT / "results/fit.csv", ROOT / "results/forward.csv"
+
+
+def places(row: Row) -> int:
+    """The N of a row whose layer reads 'N=1024 M=256'."""
+    return int(re.findall(r"N=(\d+)", row.layer)[0])
+
+
+def on_gpu(row: Row) -> bool:
+    return "NVIDIA" in row.hardware
+
+
+def machine(row: Row) -> str:
+    return row.hardware.removeprefix("NVIDIA ")
+
+
+def table(header: list[str], lines: list[list[str]]) -> str:
+    rows = [header, ["---"] * len(header), *lines]
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+
+
+def latest(rows: list[Row]) -> list[Row]:
+    """The last row of each kind: a measurement that was repeated replaces the one before."""
+    found = {(r.pooling, r.layer, r.metric, r.alpha, r.placement, r.hardware): r for r in rows}
+    return list(found.values())
+
+
+def peers() -> str:
+    rows = latest(read_rows(FIT))
+    lines = []
+    for ours in (r for r in rows if (r.pooling, r.metric) == ("krylov", "seconds a place")):
+        cells = [ours.layer, ours.alpha, f"{1e3 * ours.mean:.2f} ms"]
+        for name in ("scipy eigh", "scipy eigs"):
+            here = [r for r in rows if r.layer == ours.layer and r.alpha == ours.alpha]
+            other = next(r for r in here if r.pooling == name)
+            ratio = next(r for r in here if r.pooling == f"krylov / {name}")
+            cells.append(f"{1e3 * other.mean:.1f} ms, **{ratio.mean:.1f} times**")
+        lines.append(cells)
+    header = [
+        "map",
+        "alpha",
+        "foveapool, a place",
+        "`scipy.linalg.eigh`",
+        "`eigs`, the paper's way",
+    ]
+    return table(header, lines)
+
+
+def growth() -> str:
+    rows = [r for r in latest(read_rows(FIT)) if r.metric == "seconds to solve"]
+    layers = sorted(
+        {r.layer for r in rows}, key=lambda layer: (len(layer) > 20, int(layer[2:].split()[0]))
+    )
+    machines = sorted({machine(r) for r in rows}, key=len)
+    lines = []
+    for layer in layers:
+        cells = [layer]
+        for name in machines:
+            here = [r for r in rows if r.layer == layer and machine(r) == name]
+            cells.append(f"{here[0].mean:.3g} s" if here else "-")
+        lines.append(cells)
+    return table(["map", *machines], lines)
+
+
+def gram() -> str:
+    rows = latest(read_rows(FIT))
+    shares = [r for r in rows if r.metric == "share of matmul's rate"]
+    lines = [[machine(r), r.layer, r.batch, f"{r.mean:.2f}"] for r in shares]
+    return table(["machine", "maps", "batch", "share of `torch.matmul`'s rate"], lines)
+
+
+def agreement() -> str:
+    rows = [r for r in latest(read_rows(FIT)) if r.metric == "largest difference CPU-GPU"]
+    return table(
+        ["map", "alpha", "largest difference of a weight"],
+        [[r.layer, r.alpha, f"{r.mean:.1e}"] for r in rows],
+    )
+
+
+def forward() -> str:
+    rows = latest(read_rows(FORWARD))
+    keys = dict.fromkeys((r.hardware, r.layer, r.batch, r.placement) for r in rows)
+    names = list(dict.fromkeys(r.pooling for r in rows))
+    lines = []
+    for key in keys:
+        here = [r for r in rows if (r.hardware, r.layer, r.batch, r.placement) == key]
+        cells = [machine(here[0]), key[1], key[2], key[3].split(",")[0]]
+        for name in names:
+            of = {r.metric: r.mean for r in here if r.pooling == name}
+            share = of["share of the convolution's time"]
+            cells.append(f"{of['milliseconds']:.3g} ms ({share:.2f})")
+        lines.append(cells)
+    return table(["machine", "maps", "batch", "precision", *names], lines)
+
+
+def growth_figure() -> Figure:
+    """Seconds against N, a line a machine."""
+    rows = [r for r in latest(read_rows(FIT)) if r.metric == "seconds to solve"]
+    rows = [r for r in rows if "window" not in r.layer]
+    figure = Figure(figsize=(4.6, 3.0), layout="constrained")
+    axis = figure.subplots()
+    for name, mark in zip(sorted({machine(r) for r in rows}, key=len), "os^", strict=False):
+        points = sorted((places(r), r.mean) for r in rows if machine(r) == name)
+        axis.loglog(*zip(*points, strict=True), f"{mark}-", label=name, markersize=4)
+    axis.set_xlabel("places of the input map, N (output N/4, two components)")
+    axis.set_ylabel("seconds to solve, all places")
+    axis.legend(frameon=False, fontsize=8)
+    axis.grid(alpha=0.3, which="both")
+    return figure
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "peers": peers,
+    "growth": growth,
+    "gram": gram,
+    "agreement": agreement,
+    "forward": forward,
+}
+
+
+def fill(path: Path) -> None:
+    """Puts the tables into a document."""
+
+    def replacement(match: re.Match[str]) -> str:
+        return f"<!-- table {match[1]} -->\n{TABLES[match[1]]()}\n<!-- end -->"
+
+    text = path.read_text()
+    path.write_text(re.sub(r"<!-- table (\w+) -->.*?<!-- end -->", replacement, text, flags=re.S))
+
+
+def main() -> None:
+    for document in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
+        fill(document)
+    images = ROOT / "docs/images"
+    growth_figure().savefig(images / "scaling.png", dpi=110)
+    scenes, labels = segment_digits(3000, seed=0)
+    scatter = fp.compute_scatter(convolution_maps(scenes), labels, num_classes=10)
+    operator_figure(fp.solve_pooling(scatter, (16, 16))).savefig(images / "operator.png", dpi=110)
+
+
+if __name__ == "__main__":
+    main()

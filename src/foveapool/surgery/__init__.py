@@ -1,0 +1,1 @@
+"""Into a stranger's network and out again: find, capture, replace."""

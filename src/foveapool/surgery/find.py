@@ -1,0 +1,153 @@
+"""Which layers of a network shrink its maps: found by one dry run, whoever wrote the network."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+_POOLINGS = (
+    nn.MaxPool2d,
+    nn.AvgPool2d,
+    nn.LPPool2d,
+    nn.FractionalMaxPool2d,
+    nn.AdaptiveAvgPool2d,
+    nn.AdaptiveMaxPool2d,
+)
+
+
+@dataclass(frozen=True)
+class Downsampling:
+    """A layer that shrinks (B, C, H, W) maps."""
+
+    name: str
+    kind: str  # the class's name, such as Conv2d
+    in_channels: int
+    out_channels: int
+    in_shape: tuple[int, int]
+    out_shape: tuple[int, int]
+    components: int  # how many fit: C_out / C_in, at least 1
+    exact: bool  # whether C_out is a whole multiple of C_in
+    siblings: tuple[str, ...]  # other such layers that read the same tensor
+    calls: int  # how often one forward pass goes through it
+
+
+@dataclass
+class _Visit:
+    module: nn.Module
+    source: Tensor
+    target: Tensor
+    calls: int = 1
+
+
+def downsampling_layers(model: nn.Module, example: Any) -> list[Downsampling]:
+    """The convolutions and poolings of `model` that shrink a map, in the order of the forward pass.
+
+    `example` is what the model is called with: a tensor, a tuple of arguments or a dict of them.
+    Global pooling, down to one place, is left out; so is all that does not work on 4-D maps.
+
+    >>> model = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 16, 3, 2, 1))
+    >>> found = downsampling_layers(model, torch.ones(1, 3, 8, 8))
+    >>> [(layer.name, layer.components) for layer in found]
+    [('1', 2)]
+    """
+    visits: dict[str, _Visit] = {}
+
+    def visit(name: str) -> Callable[..., None]:
+        def hook(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
+            if name in visits:
+                visits[name].calls += 1
+            elif inputs and _shrinks(inputs[0], output):
+                visits[name] = _Visit(module, inputs[0], output)
+
+        return hook
+
+    candidates = {
+        name: module
+        for name, module in model.named_modules()
+        if isinstance(module, (nn.Conv2d, *_POOLINGS))
+    }
+    with dry_run(model), hooked((m, visit(name)) for name, m in candidates.items()):
+        call(model, example)
+    return [_described(name, visits) for name in visits]
+
+
+def _shrinks(source: Any, target: Any) -> bool:
+    if not (isinstance(source, Tensor) and isinstance(target, Tensor)):
+        return False
+    if source.dim() != 4 or target.dim() != 4:
+        return False
+    smaller = target.shape[2] * target.shape[3] < source.shape[2] * source.shape[3]
+    grows = target.shape[2] > source.shape[2] or target.shape[3] > source.shape[3]
+    return smaller and not grows and target.shape[2] * target.shape[3] > 1
+
+
+def _described(name: str, visits: Mapping[str, _Visit]) -> Downsampling:
+    visit = visits[name]
+    source, target = visit.source, visit.target
+    siblings = tuple(
+        other for other, that in visits.items() if other != name and that.source is source
+    )
+    ratio = target.shape[1] / source.shape[1]
+    return Downsampling(
+        name=name,
+        kind=type(visit.module).__name__,
+        in_channels=source.shape[1],
+        out_channels=target.shape[1],
+        in_shape=(source.shape[2], source.shape[3]),
+        out_shape=(target.shape[2], target.shape[3]),
+        components=max(1, round(ratio)),
+        exact=ratio >= 1 and ratio == int(ratio),
+        siblings=siblings,
+        calls=visit.calls,
+    )
+
+
+def call(model: nn.Module, example: Any) -> Any:
+    """Calls the model with a tensor, a tuple of arguments or a dict of them."""
+    if isinstance(example, Mapping):
+        return model(**example)
+    if isinstance(example, tuple):
+        return model(*example)
+    return model(example)
+
+
+@contextmanager
+def dry_run(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode without gradients; every module's own mode is put back, come what may."""
+    modes = {module: module.training for module in model.modules()}
+    try:
+        model.eval()
+        with torch.no_grad():
+            yield
+    finally:
+        for module, training in modes.items():
+            module.training = training
+
+
+@contextmanager
+def hooked(pairs: Iterator[tuple[nn.Module, Callable[..., Any]]]) -> Iterator[None]:
+    """Forward hooks that are gone afterwards, come what may."""
+    handles = []
+    try:
+        for module, hook in pairs:
+            handles.append(module.register_forward_hook(hook))
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def module_named(model: nn.Module, name: str) -> nn.Module:
+    """The module of that exact name, or a ValueError with the nearest names there are."""
+    modules = dict(model.named_modules())
+    if name and name in modules:
+        return modules[name]
+    near = difflib.get_close_matches(name, modules, n=3, cutoff=0.4)
+    hint = f"near it are {near}" if near else "model.named_modules() lists them"
+    raise ValueError(f"layer: got {name!r}, wanted the name of a layer of the model; {hint}")

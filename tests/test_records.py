@@ -1,0 +1,71 @@
+"""Rows: written once, read back as they were, by two processes at once if need be."""
+
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from foveapool.records import COLUMNS, Row, append_rows, provenance, read_rows
+
+RESULTS = sorted((Path(__file__).parents[1] / "results").glob("*.csv"))
+
+
+def row(**more):
+    return Row(study="s", metric="error", mean=0.125, deviation=0.5, n=3, **more)
+
+
+def test_rows_come_back_as_they_were(tmp_path):
+    path = tmp_path / "deep" / "rows.csv"
+    rows = [row(pooling='a "quoted", one'), row(layer="two\nlines")]
+    append_rows(path, rows[:1])
+    append_rows(path, rows[1:])
+    assert read_rows(path) == rows
+    assert path.read_text().count("study,metric") == 1
+
+
+def test_two_processes_lose_no_row_and_write_one_header(tmp_path):
+    path = tmp_path / "rows.csv"
+    code = (
+        "import sys; from foveapool.records import Row, append_rows\n"
+        "for i in range(40): append_rows(sys.argv[1], "
+        "[Row('s', sys.argv[2], float(i), 0.0, 1)])"
+    )
+    jobs = [subprocess.Popen([sys.executable, "-c", code, str(path), name]) for name in "ab"]
+    assert [job.wait() for job in jobs] == [0, 0]
+    found = [(r.metric, r.mean) for r in read_rows(path)]
+    assert sorted(found) == [(name, float(i)) for name in "ab" for i in range(40)]
+
+
+def test_a_foreign_file_is_refused_with_its_columns(tmp_path):
+    path = tmp_path / "foreign.csv"
+    path.write_text("a,b\n1,2\n")
+    with pytest.raises(ValueError, match=r"foreign.csv.*'a', 'b'.*wanted"):
+        read_rows(path)
+
+
+def test_provenance_fills_fields_of_a_row_and_names_this_machine():
+    facts = provenance()
+    assert set(facts) <= {field.name for field in fields(Row)}
+    assert all(facts.values())
+    assert row(**facts).command.startswith("python ")
+
+
+@pytest.mark.parametrize("path", RESULTS, ids=lambda path: path.name)
+def test_every_published_row_says_where_it_comes_from(path):
+    rows = read_rows(path)
+    assert rows
+    for one in rows:
+        wanted = ("study", "metric", "command", "commit", "hardware", "torch", "date")
+        assert [name for name in wanted if not getattr(one, name)] == []
+        assert one.n >= 1 and one.deviation >= 0
+        assert "dirty" not in one.commit and one.commit != "unknown"
+
+
+def test_the_columns_are_those_of_the_design():
+    wanted = (
+        "study network data pooling layer placement alpha norm components trainable metric mean "
+        "deviation n seeds epochs batch command commit hardware torch date seconds"
+    )
+    assert set(COLUMNS) == set(wanted.split())
