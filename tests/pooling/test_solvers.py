@@ -169,12 +169,7 @@ def test_gaps_between_the_components_are_those_of_lapack(solver, case, alpha, co
     assert (exact[:, -1] - values[:, -1] >= -1e-9 * exact[:, 0]).all()
 
 
-LATE = pytest.mark.xfail(
-    strict=True, reason="krylov stops before the eigenvalue behind the last component has settled"
-)
-
-
-@pytest.mark.parametrize("solver", ["arpack", "dense", pytest.param("krylov", marks=LATE)])
+@solvers
 def test_the_gap_behind_the_last_component_is_right_to_a_thousandth(solver):
     for case, alpha, components in itertools.product(CASES, ALPHAS, COMPONENTS):
         values, _ = answer(solver, case, alpha, components)

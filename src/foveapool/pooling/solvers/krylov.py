@@ -21,6 +21,8 @@ LARGEST_SPACE = {"cuda": 32, "cpu": 48}
 FIRST_STEPS = 8
 LATER_STEPS = {"cuda": 4, "cpu": 2}
 ROUNDS = 60
+# The residual to which the pair behind the last component is found: enough for the gap to it.
+BEHIND = 2e-2
 
 
 def solve(
@@ -30,29 +32,55 @@ def solve(
 
     Places that do not get there (clustered eigenvalues, say) are handed to the dense solver.
     """
-    kind = pencil.diagonal.device.type
-    largest = max(LARGEST_SPACE.get(kind, 48), 4 * components)
+    largest = max(LARGEST_SPACE.get(pencil.diagonal.device.type, 48), 4 * components)
     if pencil.size <= 2 * largest:
         return dense.solve(pencil, components)
     if start is None:
         start = random_rows(pencil, 2 * components)
+    missing = components + 1 - start.shape[1]
+    if missing > 0:
+        start = torch.cat((start, random_rows(pencil, missing)), 1)
+    try:
+        pairs, finished = _iterate(pencil, components, tolerance, start, largest)
+    except torch.linalg.LinAlgError:
+        # All directions have become the same: rounding left nothing to search with.
+        return dense.solve(pencil, components)
+    if bool(finished.all()):
+        return pairs
+    chosen = (~finished).nonzero().flatten()
+    exact = dense.solve(pencil.part(chosen), components)
+    values, vectors = pairs.values.clone(), pairs.vectors.clone()
+    values[chosen], vectors[chosen] = exact.values, exact.vectors
+    return Eigenpairs(values, vectors)
+
+
+def _iterate(
+    pencil: Pencil, components: int, tolerance: float, start: Tensor, largest: int
+) -> tuple[Eigenpairs, Tensor]:
+    """The best pairs found, and for which places (b,) they are good enough."""
     space = _Space(pencil, largest)
     space.add(_unit(start[:, : largest // 2]))
     direction, filler = _Directions(pencil), random_rows(pencil, components)
+    limits = pencil.diagonal.new_full((components + 1,), tolerance)
+    limits[-1] = BEHIND
     steps = FIRST_STEPS
     for _ in range(ROUNDS):
-        pairs, residual, error = space.rayleigh_ritz(components)
-        if bool((error <= tolerance).all()):
-            return pairs
+        values, rows, residual, error = space.rayleigh_ritz(components + 1)
+        excess = error / limits
+        finished = (excess <= 1).all(1)
+        if bool(finished.all()):
+            break
         if space.used + components > largest:
             space.restart(largest // 2)
         steps = min(steps, (largest - space.used) // components)
-        # A finished place has nothing left to ask for but rounding errors.
-        finished = (error <= tolerance).all(1)[:, None, None]
-        residual = torch.where(finished, filler, residual)
-        space.add(direction(residual, pairs.values[:, :components], steps))
-        steps = LATER_STEPS.get(kind, 2)
-    return _finish(pencil, pairs, ~(error <= tolerance), components)
+        # The pairs that are furthest from where they should be; a finished place has nothing left
+        # to ask for but rounding errors.
+        worst = excess.topk(components).indices
+        wanted = residual.gather(1, worst[:, :, None].expand(-1, -1, pencil.size))
+        wanted = torch.where(finished[:, None, None], filler, wanted)
+        space.add(direction(wanted, values.gather(1, worst), steps))
+        steps = LATER_STEPS.get(pencil.diagonal.device.type, 2)
+    return Eigenpairs(values, rows[:, :components]), finished
 
 
 def random_rows(pencil: Pencil, count: int) -> Tensor:
@@ -60,14 +88,6 @@ def random_rows(pencil: Pencil, count: int) -> Tensor:
     generator = torch.Generator().manual_seed(0)
     rows = torch.randn(count, pencil.size, generator=generator, dtype=torch.float64)
     return rows.to(pencil.diagonal).expand(pencil.batch, -1, -1)
-
-
-def _finish(pencil: Pencil, pairs: Eigenpairs, unfinished: Tensor, components: int) -> Eigenpairs:
-    chosen = unfinished.any(1).nonzero().flatten()
-    exact = dense.solve(pencil.part(chosen), components)
-    values, vectors = pairs.values.clone(), pairs.vectors.clone()
-    values[chosen], vectors[chosen] = exact.values, exact.vectors
-    return Eigenpairs(values, vectors)
 
 
 class _Directions:
@@ -109,10 +129,17 @@ class _Directions:
 def _orthonormal(rows: Tensor) -> Tensor:
     """The rows, each less what it has of those before it, and of unit length."""
     rows = _unit(rows)
-    gram = rows @ rows.mT
-    # Where rows are the same to the last digit, what comes out is noise, but finite.
-    gram.diagonal(dim1=1, dim2=2).add_(8 * torch.finfo(rows.dtype).eps)
-    return torch.linalg.solve_triangular(torch.linalg.cholesky(gram), rows, upper=False)
+    factor = torch.linalg.cholesky(_shifted(rows @ rows.mT))
+    return torch.linalg.solve_triangular(factor, rows, upper=False)
+
+
+def _shifted(gram: Tensor) -> Tensor:
+    """A Gram matrix of unit rows that can be factored: where rows are the same to the last digit,
+    what comes of it is noise, but finite.
+    """
+    size = gram.shape[-1]
+    shift = 64 * size * torch.finfo(gram.dtype).eps
+    return gram + shift * torch.eye(size, dtype=gram.dtype, device=gram.device)
 
 
 def _unit(rows: Tensor) -> Tensor:
@@ -133,7 +160,7 @@ class _Space:
         own = pencil.matrices.within.diagonal(dim1=-2, dim2=-1)
         self.weight = (own + diagonal).sqrt()[:, None, :]
         self.gram = diagonal.new_zeros(2, pencil.batch, largest, largest)
-        self.used = 0
+        self.used = self.rounds = 0
 
     def add(self, rows: Tensor) -> None:
         """Takes new directions in, less what the space has of them already."""
@@ -141,10 +168,12 @@ class _Space:
         known = self.memory[:, :, :first]
         # Twice: a direction that is nearly known comes out small, and dirty, the first time. What
         # is left of several is often the same, so they are taken apart in the cheap norm too.
-        for _ in range(2 if first else 0):
+        # The first directions of all have little to do with the start: once will do.
+        for _ in range(min(self.rounds, 2)):
             overlap = (rows @ known[2].mT).mT
             rows = rows - torch.cholesky_solve(overlap, self.factor).mT @ known[0]
             rows = _orthonormal(rows * self.weight) / self.weight
+        self.rounds += 1
         self.used = last = first + rows.shape[1]
         fresh = self.memory[:, :, first:last]
         fresh[0], fresh[1], fresh[2] = rows, pencil.times_between(rows), pencil.times_metric(rows)
@@ -153,21 +182,22 @@ class _Space:
         self.gram[:, :, first:last, :last] = part
         self.gram[:, :, :last, first:last] = part.mT
 
-    def rayleigh_ritz(self, components: int) -> tuple[Eigenpairs, Tensor, Tensor]:
-        """The best pairs in the space, their residuals (b, k, n), and these' sizes (b, k)."""
+    def rayleigh_ritz(self, count: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """The best pairs in the space: values (b, c), rows (b, c, n), residuals, their sizes."""
         between, metric = self.gram[:, :, : self.used, : self.used]
-        # Rows have unit length in the metric; the shift only matters where one is dependent.
-        shift = 3e-14 * torch.eye(self.used, dtype=metric.dtype, device=metric.device)
-        self.factor = torch.linalg.cholesky(metric + shift)
+        self.factor = torch.linalg.cholesky(_shifted(metric))
         half = torch.linalg.solve_triangular(self.factor, between, upper=False)
         reduced = torch.linalg.solve_triangular(self.factor, half.mT, upper=False)
         values, vectors = torch.linalg.eigh((reduced + reduced.mT) / 2)
         # Falling eigenvalues, a row of coefficients for each.
         self.basis = torch.linalg.solve_triangular(self.factor.mT, vectors.flip(-1), upper=True).mT
-        values = values.flip(-1)[:, : components + 1]
-        rows, image, metric = self.basis[:, :components] @ self.memory[:, :, : self.used]
-        residual = image - values[:, :components, None] * metric
-        return Eigenpairs(values, rows), residual, relative(residual, image)
+        values = values.flip(-1)[:, :count]
+        rows, image, metric = self.basis[:, :count] @ self.memory[:, :, : self.used]
+        residual = image - values[..., None] * metric
+        error = relative(residual, image)
+        # The last pair only serves a gap, in units of the first value; its own may be zero.
+        error[:, -1] = relative(residual[:, -1], image[:, 0])
+        return values, rows, residual, error
 
     def restart(self, keep: int) -> None:
         """Shrinks the space to its best `keep` rows."""
@@ -175,4 +205,4 @@ class _Space:
         self.used = keep
         rows = self.memory[0, :, :keep]
         self.gram[:, :, :keep, :keep] = rows @ self.memory[1:, :, :keep].mT
-        self.factor = torch.linalg.cholesky(self.gram[1, :, :keep, :keep])
+        self.factor = torch.linalg.cholesky(_shifted(self.gram[1, :, :keep, :keep]))
