@@ -22,7 +22,7 @@ FIRST_STEPS = 8
 LATER_STEPS = {"cuda": 4, "cpu": 2}
 ROUNDS = 60
 # The residual to which the pair behind the last component is found: enough for the gap to it.
-BEHIND = 2e-2
+BEHIND = 1e-2
 
 
 def solve(
