@@ -28,13 +28,14 @@ def linear_pool2d(
     batch, channels = x.shape[:2]
     components, outputs, inputs = weight.shape
     # Positions before components: then a channels-last product already is a channels-last output.
-    rows = weight.transpose(0, 1).flatten(0, 1)
+    rows = weight.transpose(0, 1)
     kind = x.device.type
     autocast = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
     if autocast and x.dtype != torch.float64:
         # Left to autocast, which spares doubles too, the matrix would be cast once a sample.
         dtype = torch.get_autocast_dtype(kind)
-        x, rows = x.to(dtype), rows.to(dtype)
+        x, rows = x.to(dtype), rows.to(dtype, memory_format=torch.contiguous_format)
+    rows = rows.flatten(0, 1)
     bias = None
     if mean is not None:
         # Of the very numbers that multiply: a constant map then keeps its level in bf16 too.

@@ -77,7 +77,8 @@ class Eigenpairs:
     """The largest eigenvalues (b, k + 1), falling, and the vectors (b, k, n) of the first k.
 
     One eigenvalue more than vectors, because the gap behind the last vector says how far it can
-    be trusted; it is 0 where the problem has no more.
+    be trusted; it is 0 where the problem has no more, and the iterative solver leaves it
+    up to a few hundredths of the first value too small.
     """
 
     values: Tensor
