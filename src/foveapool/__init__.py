@@ -8,12 +8,14 @@ from foveapool.pooling.report import PoolingReport, pooling_report
 from foveapool.pooling.rivals import RIVALS, rival
 from foveapool.pooling.scatter import Scatter
 from foveapool.pooling.solve import solve_pooling, sweep_pooling
+from foveapool.surgery.find import Downsampling, downsampling_layers
 
 __version__ = "0.1.0"
 
 __all__ = [
     "RIVALS",
     "ChannelMoments",
+    "Downsampling",
     "LinearPool2d",
     "Moments",
     "PoolingOperator",
@@ -21,6 +23,7 @@ __all__ = [
     "Scatter",
     "ScatterAccumulator",
     "compute_scatter",
+    "downsampling_layers",
     "linear_pool2d",
     "pooling_report",
     "rival",

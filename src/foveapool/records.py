@@ -67,20 +67,25 @@ def provenance() -> dict[str, str]:
 
 
 def _relative(argument: str) -> str:
+    """The argument as anyone could give it: no path of this machine stays in a row."""
     path = Path(argument)
-    if path.is_absolute() and path.is_relative_to(Path.cwd()):
-        return str(path.relative_to(Path.cwd()))
-    return argument
+    if not path.is_absolute():
+        return argument
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else path.name
 
 
 def _commit() -> str:
+    """The commit, marked dirty if what runs differs from it; results and documents may."""
+
+    def git(*arguments: str) -> str:
+        command = ["git", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
     try:
-        answer = subprocess.run(
-            ["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=True
-        )
+        changed = git("status", "--porcelain", "--", "src", "benchmarks")
+        return git("rev-parse", "--short", "HEAD") + ("-dirty" if changed else "")
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
-    return answer.stdout.strip()
 
 
 def hardware() -> str:

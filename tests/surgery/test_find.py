@@ -1,0 +1,70 @@
+"""Which layers shrink a map: found in networks of any make, which are left as they were."""
+
+import pytest
+import torch
+from torch import nn
+
+from foveapool import downsampling_layers
+from foveapool.surgery.find import module_named
+
+
+class Residual(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Conv2d(3, 8, 3, padding=1)
+        self.norm = nn.BatchNorm2d(8)
+        self.main = nn.Conv2d(8, 16, 3, 2, 1)
+        self.shortcut = nn.Conv2d(8, 16, 1, 2)
+        self.pool = nn.MaxPool2d(2)
+        self.end = nn.AdaptiveAvgPool2d(1)
+
+    def forward(self, x, twice=False):
+        x = self.norm(self.stem(x)).relu()
+        x = self.pool(self.main(x) + self.shortcut(x))
+        return self.end(x).flatten(1) * (2 if twice else 1)
+
+
+def test_shrinking_layers_are_found_in_order_with_their_sizes():
+    found = downsampling_layers(Residual(), torch.ones(2, 3, 12, 10))
+    assert [layer.name for layer in found] == ["main", "shortcut", "pool"]
+    main, shortcut, pool = found
+    assert (main.kind, main.in_channels, main.out_channels) == ("Conv2d", 8, 16)
+    assert (main.in_shape, main.out_shape) == ((12, 10), (6, 5))
+    assert (main.components, main.exact, pool.components, pool.exact) == (2, True, 1, True)
+    assert (main.siblings, shortcut.siblings, pool.siblings) == (("shortcut",), ("main",), ())
+
+
+def test_an_uneven_ratio_of_channels_gets_the_nearest_number_of_components():
+    model = nn.Sequential(nn.Conv2d(8, 20, 3, 2, 1), nn.Conv2d(20, 6, 3, 2, 1))
+    first, second = downsampling_layers(model, torch.ones(1, 8, 16, 16))
+    assert (first.components, first.exact) == (2, False)
+    assert (second.components, second.exact) == (1, False)
+
+
+@pytest.mark.parametrize("example", [(torch.ones(1, 3, 8, 8), True), {"x": torch.ones(1, 3, 8, 8)}])
+def test_arguments_may_come_as_a_tuple_or_a_dict(example):
+    assert len(downsampling_layers(Residual(), example)) == 3
+
+
+def test_the_network_is_left_as_it_was_even_when_the_dry_run_fails():
+    model = Residual().train()
+    model.stem.eval()
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    downsampling_layers(model, torch.randn(2, 3, 8, 8))
+    with pytest.raises(RuntimeError):
+        downsampling_layers(model, torch.randn(2, 4, 8, 8))
+    assert model.training and not model.stem.training and model.norm.training
+    assert all(torch.equal(before[name], now) for name, now in model.state_dict().items())
+    assert all(not module._forward_hooks for module in model.modules())
+
+
+def test_a_shared_layer_is_counted_each_time_it_is_passed():
+    pool = nn.MaxPool2d(2)
+    (only,) = downsampling_layers(nn.Sequential(pool, nn.ReLU(), pool), torch.ones(1, 1, 8, 8))
+    assert only.calls == 2
+
+
+def test_a_wrong_name_is_answered_with_near_ones():
+    with pytest.raises(ValueError, match=r"got 'shortcot'.*near it are \['shortcut'"):
+        module_named(Residual(), "shortcot")
+    assert isinstance(module_named(Residual(), "pool"), nn.MaxPool2d)
