@@ -2,8 +2,7 @@
 
 Directions are float32: residuals and their Krylov continuations under (B + D_m)^-1 A, through one
 float32 factor a place. Answers are float64: Rayleigh-Ritz in the space of all directions so far.
-A dozen directions a component reach a residual of 1e-9, for a tenth of the work of a full
-eigendecomposition.
+One or two dozen directions a component suffice where a full eigendecomposition finds them all.
 """
 
 from __future__ import annotations
