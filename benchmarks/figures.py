@@ -26,10 +26,6 @@ def places(row: Row) -> int:
     return int(re.findall(r"N=(\d+)", row.layer)[0])
 
 
-def on_gpu(row: Row) -> bool:
-    return "NVIDIA" in row.hardware
-
-
 def machine(row: Row) -> str:
     return row.hardware.removeprefix("NVIDIA ")
 

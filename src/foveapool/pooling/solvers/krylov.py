@@ -149,8 +149,7 @@ class _Space:
         # long as the space grows: combining loses digits where rows are nearly dependent.
         self.memory = pencil.workspace.take("space", shape, diagonal.dtype, diagonal.device)
         # In units of the metric's diagonal the plain inner product comes near to the metric's.
-        own = pencil.matrices.within.diagonal(dim1=-2, dim2=-1)
-        self.weight = (own + diagonal).sqrt()[:, None, :]
+        self.weight = pencil.metric_diagonal().sqrt()[:, None, :]
         self.gram = diagonal.new_zeros(2, pencil.batch, largest, largest)
         self.used = self.rounds = 0
 
@@ -175,7 +174,7 @@ class _Space:
         self.gram[:, :, :last, first:last] = part.mT
 
     def rayleigh_ritz(self, components: int) -> tuple[Eigenpairs, Tensor, Tensor]:
-        """The best pairs in the space, their residuals (b, k, n), and these' sizes (b, k)."""
+        """The best pairs in the space, their residuals (b, k, n), and how large these are."""
         between, metric = self.gram[:, :, : self.used, : self.used]
         self.factor = torch.linalg.cholesky(_shifted(metric))
         half = torch.linalg.solve_triangular(self.factor, between, upper=False)

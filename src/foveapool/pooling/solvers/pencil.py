@@ -64,6 +64,10 @@ class Pencil:
         full.diagonal(dim1=1, dim2=2).add_(self.diagonal)
         return full
 
+    def metric_diagonal(self) -> Tensor:
+        """The diagonal of B + D_m, (b, n)."""
+        return self.matrices.within.diagonal(dim1=-2, dim2=-1) + self.diagonal
+
     def part(self, chosen: Tensor) -> Pencil:
         """The problems at the places `chosen`, (c,) of int64."""
         both = self.matrices

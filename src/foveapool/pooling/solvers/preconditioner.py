@@ -21,9 +21,9 @@ class Preconditioner:
     """Multiplies float32 rows (b, j, n) by about (B + D_m)^-1."""
 
     def __init__(self, pencil: Pencil) -> None:
-        own = pencil.matrices.within.diagonal(dim1=-2, dim2=-1)
         # With a unit diagonal float32 suffices: far places weigh thousands of times the near ones.
-        self.scale = (own + pencil.diagonal).rsqrt().float()
+        self.scale = pencil.metric_diagonal().rsqrt().float()
+        own = pencil.matrices.within.diagonal(dim1=-2, dim2=-1)
         near = int((pencil.diagonal < NEAR * own.mean()).sum(1).max())
         # Half of the places or more: then take all, and the inverse is exact but for rounding.
         self.exact = 2 * near >= pencil.size
