@@ -23,7 +23,7 @@ ROOMS = {
     "surgery": {"pooling"},
     "networks": {"pooling"},
     "data": set(),
-    "training": {"data"},
+    "training": {"data", "pooling"},
     "robustness": set(),
     "records": set(),
     "study": PARTS,

@@ -8,25 +8,38 @@ from foveapool.pooling.report import PoolingReport, pooling_report
 from foveapool.pooling.rivals import RIVALS, rival
 from foveapool.pooling.scatter import Scatter
 from foveapool.pooling.solve import solve_pooling, sweep_pooling
+from foveapool.surgery.adapter import load, save
+from foveapool.surgery.capture import capture
+from foveapool.surgery.estimator import ClosedFormPooling
 from foveapool.surgery.find import Downsampling, downsampling_layers
+from foveapool.surgery.progress import Progress
+from foveapool.surgery.replace import Replacement, replace, restore
 
 __version__ = "0.1.0"
 
 __all__ = [
     "RIVALS",
     "ChannelMoments",
+    "ClosedFormPooling",
     "Downsampling",
     "LinearPool2d",
     "Moments",
     "PoolingOperator",
     "PoolingReport",
+    "Progress",
+    "Replacement",
     "Scatter",
     "ScatterAccumulator",
+    "capture",
     "compute_scatter",
     "downsampling_layers",
     "linear_pool2d",
+    "load",
     "pooling_report",
+    "replace",
+    "restore",
     "rival",
+    "save",
     "solve_pooling",
     "sweep_pooling",
 ]

@@ -120,9 +120,14 @@ def same_facts(name: str, mine: Mapping[str, Any], theirs: Mapping[str, Any]) ->
             )
 
 
+def distributed() -> bool:
+    """Whether `torch.distributed` is at work."""
+    return torch.distributed.is_available() and torch.distributed.is_initialized()
+
+
 def from_all_processes(value: T, group: Any = None) -> list[T]:
     """`value` of every process of the group, in the order of their ranks."""
-    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+    if not distributed():
         raise RuntimeError(
             "all_reduce: got no process group, wanted torch.distributed initialised; call "
             "init_process_group first, or leave all_reduce out in a single process"

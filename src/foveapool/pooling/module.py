@@ -174,7 +174,7 @@ class LinearPool2d(nn.Module):
         See `resample.py` for what "the same" means. Shares nothing with this layer.
         """
         target = new_out_shape or scaled_out_shape(self.in_shape, self.out_shape, new_in_shape)
-        weight = resample_weights(self.weight, self.in_shape, self.out_shape, new_in_shape, target)
+        weight = self.resized_weight(new_in_shape, target).detach()
         layer = LinearPool2d(
             weight,
             self.mean,
@@ -189,6 +189,12 @@ class LinearPool2d(nn.Module):
             layer.mean.copy_(self.mean)
         layer.weight.requires_grad_(self.weight.requires_grad)
         return layer
+
+    def resized_weight(self, new_in_shape: Sequence[int], new_out_shape: Sequence[int]) -> Tensor:
+        """The matrix of `resized`, through which gradients reach this layer's own."""
+        return resample_weights(
+            self.weight, self.in_shape, self.out_shape, new_in_shape, new_out_shape
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         """Pools `x` (B, C, *in_shape) to (B, components * C, *out_shape)."""

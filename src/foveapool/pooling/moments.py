@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -150,6 +150,16 @@ class ChannelMoments:
             "sums": state["sums"] + entries * move,
             "squares": state["squares"] + 2 * move * state["sums"] + entries * move.square(),
         }
+
+    def grow(self, num_classes: int) -> None:
+        """Makes room for more classes, where their number shows only as labels come."""
+        more = num_classes - self.settings.num_classes
+        if more <= 0:
+            return
+        self.settings = replace(self.settings, num_classes=num_classes)
+        for name in ("counts", "sums", "squares") if self._state else ():
+            old = self._state[name]
+            self._state[name] = torch.cat((old, old.new_zeros(more, *old.shape[1:])))
 
     def merge(self, other: ChannelMoments) -> None:
         """Takes in all that `other` has seen, for example another shard of the data."""

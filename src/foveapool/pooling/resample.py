@@ -74,13 +74,16 @@ def resample_weights(
     new_in_shape: Sequence[int],
     new_out_shape: Sequence[int],
 ) -> Tensor:
-    """`weight` (k, M, N) of one pair of sizes as (k, M', N') of another, in the same dtype."""
+    """`weight` (k, M, N) of one pair of sizes as (k, M', N') of another, in the same dtype.
+
+    A linear map of the weights: gradients pass through it.
+    """
     source, target = check_shapes(in_shape, out_shape)
     new_source, new_target = check_shapes(new_in_shape, new_out_shape)
     axes = len(source)
     if len(new_source) != axes:
         raise ValueError(f"new_in_shape: got {new_source}, wanted {axes} sizes as {source}")
-    picture = weight.detach().double().cpu().reshape(-1, *target, *source)
+    picture = weight.double().cpu().reshape(-1, *target, *source)
     for axis in range(axes):
         step = _axis_map(source[axis], target[axis], new_source[axis], new_target[axis])
         moved = picture.movedim((1 + axis, 1 + axes + axis), (-2, -1))

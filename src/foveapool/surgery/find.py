@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
-_POOLINGS = (
-    nn.MaxPool2d,
-    nn.AvgPool2d,
-    nn.LPPool2d,
-    nn.FractionalMaxPool2d,
-    nn.AdaptiveAvgPool2d,
-    nn.AdaptiveMaxPool2d,
-)
+from foveapool.surgery.geometry import POOLINGS, pair
+from foveapool.surgery.visit import call, dry_run, hooked, unwrapped
 
 
 @dataclass(frozen=True)
@@ -49,20 +40,23 @@ def downsampling_layers(model: nn.Module, example: Any) -> list[Downsampling]:
     """The convolutions and poolings of `model` that shrink a map, in the order of the forward pass.
 
     `example` is what the model is called with: a tensor, a tuple of arguments or a dict of them.
-    Global pooling, down to one place, is left out; so is all that does not work on 4-D maps.
+    Names are those inside of `torch.compile` and `DistributedDataParallel`. Global pooling, down
+    to one place, is left out; so is all that does not work on 4-D maps.
 
+    >>> import torch
     >>> model = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 16, 3, 2, 1))
     >>> found = downsampling_layers(model, torch.ones(1, 3, 8, 8))
     >>> [(layer.name, layer.components) for layer in found]
     [('1', 2)]
     """
+    model = unwrapped(model)
     visits: dict[str, _Visit] = {}
 
     def visit(name: str) -> Callable[..., None]:
         def hook(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
             if name in visits:
                 visits[name].calls += 1
-            elif inputs and _shrinks(inputs[0], output):
+            elif inputs and _strides(module) and _shrinks(inputs[0], output):
                 visits[name] = _Visit(module, inputs[0], output)
 
         return hook
@@ -70,11 +64,16 @@ def downsampling_layers(model: nn.Module, example: Any) -> list[Downsampling]:
     candidates = {
         name: module
         for name, module in model.named_modules()
-        if isinstance(module, (nn.Conv2d, *_POOLINGS))
+        if isinstance(module, (nn.Conv2d, *POOLINGS))
     }
     with dry_run(model), hooked((m, visit(name)) for name, m in candidates.items()):
         call(model, example)
     return [_described(name, visits) for name in visits]
+
+
+def _strides(module: nn.Module) -> bool:
+    """Whether the layer leaves places out, rather than losing its edges for want of padding."""
+    return max(pair(getattr(module, "stride", 2))) > 1
 
 
 def _shrinks(source: Any, target: Any) -> bool:
@@ -106,48 +105,3 @@ def _described(name: str, visits: Mapping[str, _Visit]) -> Downsampling:
         siblings=siblings,
         calls=visit.calls,
     )
-
-
-def call(model: nn.Module, example: Any) -> Any:
-    """Calls the model with a tensor, a tuple of arguments or a dict of them."""
-    if isinstance(example, Mapping):
-        return model(**example)
-    if isinstance(example, tuple):
-        return model(*example)
-    return model(example)
-
-
-@contextmanager
-def dry_run(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode without gradients; every module's own mode is put back, come what may."""
-    modes = {module: module.training for module in model.modules()}
-    try:
-        model.eval()
-        with torch.no_grad():
-            yield
-    finally:
-        for module, training in modes.items():
-            module.training = training
-
-
-@contextmanager
-def hooked(pairs: Iterator[tuple[nn.Module, Callable[..., Any]]]) -> Iterator[None]:
-    """Forward hooks that are gone afterwards, come what may."""
-    handles = []
-    try:
-        for module, hook in pairs:
-            handles.append(module.register_forward_hook(hook))
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-def module_named(model: nn.Module, name: str) -> nn.Module:
-    """The module of that exact name, or a ValueError with the nearest names there are."""
-    modules = dict(model.named_modules())
-    if name and name in modules:
-        return modules[name]
-    near = difflib.get_close_matches(name, modules, n=3, cutoff=0.4)
-    hint = f"near it are {near}" if near else "model.named_modules() lists them"
-    raise ValueError(f"layer: got {name!r}, wanted the name of a layer of the model; {hint}")

@@ -1,0 +1,152 @@
+"""`foveapool data`: which sets there are, whether their files are whole, and downloading them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from foveapool.data.check import check_counts, check_files, class_counts
+from foveapool.data.download import download
+from foveapool.data.fetch import Progress
+from foveapool.data.images import Images
+from foveapool.data.official import OfficialSet, look_for
+from foveapool.data.registry import OFFICIAL, REDUCED, load_data, official_set, resolve_root
+
+app = typer.Typer(help="Data sets: list, check and download them.", no_args_is_help=True)
+
+DataRoot = Annotated[
+    Path | None,
+    typer.Option("--data-root", help="Where the files lie; ~/.cache/foveapool if not given."),
+]
+
+
+@app.command("list")
+def list_sets(data_root: DataRoot = None) -> None:
+    """Shows every data set: how large it is, whether its files are there, what to download."""
+    from rich.console import Console
+    from rich.table import Table
+
+    root = resolve_root(data_root)
+    table = Table("name", "train", "test", "classes", "there", "download")
+    table.add_column("where", overflow="fold")
+    for name, official in OFFICIAL.items():
+        train, test = sum(official.train_counts), sum(official.test_counts)
+        if name == "svhn-reduced":
+            train = round(REDUCED * train)
+        sizes = (f"{train:,}", f"{test:,}", str(len(official.classes)))
+        table.add_row(name, *sizes, *_where(official, root))
+    table.add_row("street-digits", "any", "any", "10", "yes", "-", "drawn when asked for")
+    for name in ("folder:PATH", "npz:PATH"):
+        table.add_row(name, "", "", "", "", "-", "files of your own")
+    Console().print(table)
+
+
+def _where(official: OfficialSet, root: Path) -> tuple[str, str, str]:
+    found = look_for(official, root)
+    there = "no" if found is None else "in part" if found.missing else "yes"
+    size = sum(remote.size for remote in official.editions[0].remotes)
+    return there, f"{size / 1e6:.0f} MB", str(found.folder if found else root / official.name)
+
+
+@app.command()
+def check(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Which sets; those that are there if none is named.")
+    ] = None,
+    data_root: DataRoot = None,
+) -> None:
+    """Compares files with the published checksums, reads them and counts the classes."""
+    root = resolve_root(data_root)
+    if not names:
+        sets = {official.name: official for official in OFFICIAL.values()}
+        names = [name for name, official in sets.items() if look_for(official, root)]
+        if not names:
+            typer.echo(f"nothing in {root}: foveapool data download NAME, or name a --data-root")
+    failed = False
+    for name in names:
+        try:
+            with _user_errors():
+                _check(name, root)
+        except typer.Exit:
+            failed = True
+    if failed:
+        raise typer.Exit(2)
+
+
+def _check(name: str, root: Path) -> None:
+    official = OFFICIAL.get(name)
+    if official:
+        for file in check_files(official, root):
+            verdict = "as published" if file.published else "not the published bytes"
+            typer.echo(f"{file.path}: {file.size:,} bytes, {verdict}")
+    data = load_data(name, root)
+    if official and official.name == name:
+        check_counts(official, data)
+    for part, images in (("train", data.train), ("test", data.test)):
+        typer.echo(f"{name}: {part} {_summary(images)}")
+    typer.echo(f"{name}: reads well")
+
+
+def _summary(images: Images) -> str:
+    counts = class_counts(images)
+    if len(set(counts)) == 1:
+        by_class = f"{counts[0]:,} in each of {len(counts)} classes"
+    else:
+        by_class = ", ".join(
+            f"{name}: {count:,}" for name, count in zip(images.classes, counts, strict=True)
+        )
+    channels, height, width = images.images.shape[1:]
+    return f"{len(images):,} images of {channels} x {height} x {width}; {by_class}"
+
+
+@app.command("download")
+def download_sets(
+    names: Annotated[list[str], typer.Argument(help=f"Which sets: {', '.join(OFFICIAL)}.")],
+    data_root: DataRoot = None,
+) -> None:
+    """Fetches published files, goes on where a download broke off, verifies and unpacks them."""
+    root = resolve_root(data_root)
+    with _user_errors():
+        sets = {official.name: official for official in map(official_set, names)}
+        for name, official in sets.items():
+            with _bar() as progress:
+                folder = download(official, root, progress)
+            typer.echo(f"{name}: in {folder}")
+
+
+@contextmanager
+def _bar() -> Iterator[Progress]:
+    """A bar on the terminal's error stream, one line a file, and the function that moves it."""
+    from rich import progress
+    from rich.console import Console
+
+    columns = (
+        progress.TextColumn("{task.description}"),
+        progress.BarColumn(),
+        progress.DownloadColumn(),
+        progress.TransferSpeedColumn(),
+        progress.TimeRemainingColumn(),
+    )
+    with progress.Progress(*columns, console=Console(stderr=True)) as bar:
+        tasks: dict[str, progress.TaskID] = {}
+
+        def show(what: str, done: int, total: int) -> None:
+            if what not in tasks:
+                tasks[what] = bar.add_task(what, total=total or None)
+            bar.update(tasks[what], completed=done)
+
+        yield show
+
+
+@contextmanager
+def _user_errors() -> Iterator[None]:
+    """Turns what a user can mend into one line and exit code 2."""
+    try:
+        yield
+    except (ValueError, OSError, ImportError) as error:
+        typer.echo(f"error: {' '.join(str(error).split())}", err=True)
+        raise typer.Exit(2) from None

@@ -1,0 +1,140 @@
+"""`foveapool train`: one network on one data set, into one run folder."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+
+from foveapool.data.registry import NAMES, load_data
+from foveapool.networks.build import NETWORKS, build
+from foveapool.training.loop import train
+from foveapool.training.parallel import Workers, chosen_device, torchrun_workers
+from foveapool.training.progress import progress_bar
+from foveapool.training.recipe import RECIPES, Recipe, named_recipe, paper_recipe, read_recipe
+
+
+def train_command(
+    network: Annotated[str, typer.Argument(help=f"Which network: {', '.join(NETWORKS)}.")],
+    data: Annotated[str, typer.Argument(help=f"Which data: {', '.join(NAMES)}.")],
+    out: Annotated[Path, typer.Option(help="The run folder: checkpoint and metrics.")],
+    recipe: Annotated[
+        str | None,
+        typer.Option(
+            help=f"{', '.join(RECIPES)} or a TOML file; the paper's for this data if not given."
+        ),
+    ] = None,
+    optimiser: Annotated[str | None, typer.Option(help="adam or sgd.")] = None,
+    lr: Annotated[float | None, typer.Option(help="Learning rate at the start.")] = None,
+    epochs: Annotated[int | None, typer.Option(help="How often to see all images.")] = None,
+    batch_size: Annotated[
+        int | None, typer.Option(help="Images a step, all GPUs together.")
+    ] = None,
+    momentum: Annotated[float | None, typer.Option(help="SGD's momentum, Adam's beta.")] = None,
+    weight_decay: Annotated[float | None, typer.Option(help="Weight decay.")] = None,
+    milestones: Annotated[
+        str | None, typer.Option(help="Epochs at which the rate drops, such as 150,250.")
+    ] = None,
+    gamma: Annotated[float | None, typer.Option(help="What the rate is multiplied by.")] = None,
+    width: Annotated[int, typer.Option(help="Channels of the first convolution.")] = 64,
+    seed: Annotated[int, typer.Option(help="For initialisation, order and augmentation.")] = 0,
+    data_seed: Annotated[int, typer.Option(help="For subsets of the data.")] = 0,
+    data_root: Annotated[
+        Path | None, typer.Option(help="Where the files lie; ~/.cache/foveapool if not given.")
+    ] = None,
+    device: Annotated[str | None, typer.Option(help="cpu or cuda; a GPU if there is one.")] = None,
+    resume: Annotated[bool, typer.Option(help="Go on where the folder's checkpoint stood.")] = True,
+    compile: Annotated[
+        bool, typer.Option(help="Compile the step; for long runs on a GPU.")
+    ] = False,
+    evaluate_every: Annotated[
+        int | None, typer.Option(help="Take the test error every so many epochs, not only at last.")
+    ] = None,
+    checkpoint_steps: Annotated[
+        int | None, typer.Option(help="Save within epochs too, every so many steps.")
+    ] = None,
+    tensorboard: Annotated[bool, typer.Option(help="Write for TensorBoard too.")] = False,
+) -> None:
+    """Trains a network; the same command goes on after an interruption.
+
+    On several GPUs: torchrun --nproc-per-node 4 -m foveapool train ...
+    """
+    flags = {
+        "optimiser": optimiser,
+        "lr": lr,
+        "epochs": epochs,
+        "batch_size": batch_size,
+        "momentum": momentum,
+        "weight_decay": weight_decay,
+        "milestones": _whole_numbers("milestones", milestones),
+        "gamma": gamma,
+    }
+    with _user_errors(), ExitStack() as stack:
+        chosen = _recipe(recipe, network, data, flags)
+        images = load_data(data, data_root, data_seed)
+        built = build(
+            network,
+            seed=seed,
+            classes=len(images.train.classes),
+            width=width,
+            in_channels=images.train.images.shape[1],
+            in_shape=tuple(images.train.images.shape[2:]),
+        )
+        place = stack.enter_context(torchrun_workers(chosen_device(device)))
+        leads = Workers.current().leads
+        title = f"{network} on {data}, seed {seed}"
+        result = train(
+            built,
+            images,
+            chosen,
+            seed,
+            device=place,
+            folder=out,
+            resume=resume,
+            evaluate_every=evaluate_every,
+            checkpoint_steps=checkpoint_steps,
+            compile=compile,
+            tensorboard=tensorboard,
+            progress=stack.enter_context(progress_bar(title)) if leads else None,
+        )
+    if leads:
+        typer.echo(
+            f"{title}: error {result.test_error:.2f} %, loss {result.train_loss:.4f} after "
+            f"{chosen.epochs} epochs, {result.seconds:.1f} s; in {out}"
+        )
+
+
+def _recipe(given: str | None, network: str, data: str, flags: dict[str, Any]) -> Recipe:
+    """The flags over the named or read recipe, that over the paper's."""
+    if given is None:
+        base = paper_recipe(network, data)
+    elif given.endswith(".toml"):
+        base = read_recipe(given)
+    else:
+        base = named_recipe(given)
+    changes = {name: value for name, value in flags.items() if value is not None}
+    return dataclasses.replace(base, **changes)
+
+
+def _whole_numbers(name: str, text: str | None) -> tuple[int, ...] | None:
+    if text is None:
+        return None
+    try:
+        return tuple(int(part) for part in text.split(",") if part.strip())
+    except ValueError:
+        raise typer.BadParameter(f"{name}: got {text!r}, wanted epochs such as 150,250") from None
+
+
+@contextmanager
+def _user_errors() -> Iterator[None]:
+    """Turns what a user can mend into one line and exit code 2."""
+    try:
+        yield
+    except (ValueError, OSError, ImportError, ArithmeticError, torch.OutOfMemoryError) as error:
+        typer.echo(f"error: {' '.join(str(error).split())}", err=True)
+        raise typer.Exit(2) from None

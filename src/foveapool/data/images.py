@@ -1,0 +1,125 @@
+"""Labelled images in memory, and parts of them drawn at random by a seed.
+
+Every data set, however it is stored, becomes a `DataSet` of two `Images`. How the files are read
+is told elsewhere in this room; how images become batches, in `batches.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Images:
+    """Labelled images of one size, held in memory as bytes.
+
+    images: uint8 (n, C, H, W). labels: int64 (n,), each the position of its class in `classes`.
+    """
+
+    images: Tensor
+    labels: Tensor
+    classes: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if self.images.dtype != torch.uint8 or self.images.dim() != 4:
+            raise ValueError(
+                f"images: got {self.images.dtype} {tuple(self.images.shape)}, "
+                "wanted uint8 (n, C, H, W)"
+            )
+        if self.labels.dtype != torch.int64 or self.labels.shape != self.images.shape[:1]:
+            raise ValueError(
+                f"labels: got {self.labels.dtype} {tuple(self.labels.shape)}, wanted int64 "
+                f"({len(self.images)},), one label an image"
+            )
+        if len(self.labels):
+            low, high = int(self.labels.min()), int(self.labels.max())
+            if low < 0 or high >= len(self.classes):
+                raise ValueError(
+                    f"labels: got {low} to {high}, wanted 0 to {len(self.classes) - 1}, "
+                    f"the positions of the {len(self.classes)} classes"
+                )
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def part(self, index: Tensor) -> Images:
+        """The images at these positions, or where a mask of n booleans is true."""
+        return Images(self.images[index], self.labels[index], self.classes)
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """What training may do to an image: pad with zeros, crop back at random, mirror half of them.
+
+    Only a description: `batches.py` does it, after the normalisation.
+    """
+
+    pad: int = 4
+    flip: bool = True
+
+
+@dataclass(frozen=True, eq=False)
+class DataSet:
+    """Images to train and to test on, with the treatment that the paper gives them.
+
+    normalisation: "channel" by the mean and deviation of each channel over the training set,
+    "image" by each image's own mean and deviation over its pixels and channels.
+    """
+
+    name: str
+    train: Images
+    test: Images
+    normalisation: Literal["channel", "image"]
+    augmentation: Augmentation | None
+
+    def __post_init__(self) -> None:
+        if self.train.classes != self.test.classes:
+            raise ValueError(
+                f"{self.name}: train has the classes {self.train.classes}, test "
+                f"{self.test.classes}; wanted the same ones in the same order"
+            )
+        if self.train.images.shape[1:] != self.test.images.shape[1:]:
+            raise ValueError(
+                f"{self.name}: train has images of {tuple(self.train.images.shape[1:])}, test of "
+                f"{tuple(self.test.images.shape[1:])}; wanted one (C, H, W)"
+            )
+
+
+def held_out(
+    images: Images, size: float | int, data_seed: int, part: int = 0
+) -> tuple[Images, Images]:
+    """Two parts, (the rest, those held out), to choose hyper-parameters without the test set.
+
+    size: a share between 0 and 1, or a number of images. Other values of `part` hold out other
+    images, each drawn at random from all; the same (data_seed, part) always gives the same ones.
+    """
+    chosen = _drawn(images, size, (data_seed, 1, part))
+    return images.part(~chosen), images.part(chosen)
+
+
+def subset(images: Images, size: float | int, data_seed: int) -> Images:
+    """A share (0 to 1) or a number of the images, drawn at random by seed, in their old order."""
+    return images.part(_drawn(images, size, (data_seed, 0)))
+
+
+def _drawn(images: Images, size: float | int, seed: tuple[int, ...]) -> Tensor:
+    """A mask of n booleans with the share or the number `size` of them true."""
+    if min(seed) < 0:
+        raise ValueError(f"data_seed and part: got {seed[0]} and {seed[-1]}, wanted none below 0")
+    n = len(images)
+    count = round(size * n) if isinstance(size, float) else size
+    if (isinstance(size, float) and not 0 < size < 1) or not 0 < count < n:
+        raise ValueError(
+            f"size: got {size!r}, wanted a share between 0 and 1 or a number of images from 1 to "
+            f"{n - 1}, so that of the {n} images neither part is empty"
+        )
+    # numpy keeps the bits of its bit generators for ever, but not those of its permutations.
+    bits = np.random.Philox(np.random.SeedSequence(seed)).random_raw(n)
+    chosen = torch.zeros(n, dtype=torch.bool)
+    chosen[torch.from_numpy(np.argsort(bits, kind="stable")[:count])] = True
+    return chosen

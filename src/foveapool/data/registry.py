@@ -1,0 +1,79 @@
+"""Data sets by name: what a command line or a study file may call for, and loading it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from foveapool.data.cifar import CIFAR10, CIFAR100
+from foveapool.data.folder import read_folder
+from foveapool.data.images import DataSet, subset
+from foveapool.data.npz import read_npz
+from foveapool.data.official import OfficialSet, read_official
+from foveapool.data.street_digits import street_digits
+from foveapool.data.svhn import SVHN
+
+# The reduced set is a random part of the training images and needs the same files.
+OFFICIAL: dict[str, OfficialSet] = {
+    "cifar10": CIFAR10,
+    "cifar100": CIFAR100,
+    "svhn": SVHN,
+    "svhn-reduced": SVHN,
+}
+NAMES = (*OFFICIAL, "street-digits", "folder:PATH", "npz:PATH")
+REDUCED = 0.05
+
+_OPTIONS = {"street-digits": {"train_size", "test_size"}, "folder": {"size"}}
+
+
+def resolve_root(root: Path | None) -> Path:
+    """Where files are looked for and downloaded to: `root`, or ~/.cache/foveapool if None."""
+    return (root or Path("~/.cache/foveapool")).expanduser()
+
+
+def load_data(name: str, root: Path | None = None, data_seed: int = 0, **options: Any) -> DataSet:
+    """The data set of that name, one of `NAMES`, in memory, with the treatment the paper gives it.
+
+    root: where the files of the published sets lie, ~/.cache/foveapool if None. data_seed: draws
+    the training images of "svhn-reduced" and "street-digits"; the test images stay the same.
+    Options: train_size, test_size of "street-digits"; size of "folder:PATH", to resize to.
+    """
+    kind, _, path = name.partition(":")
+    if unknown := options.keys() - _OPTIONS.get(kind, set()):
+        offered = ", ".join(sorted(_OPTIONS.get(kind, set()))) or "none"
+        raise ValueError(f"{name}: no option {', '.join(sorted(unknown))}; it has {offered}")
+    if kind in ("folder", "npz"):
+        if not path:
+            raise ValueError(f"{name}: no path; wanted {kind}:PATH")
+        where = Path(path).expanduser()
+        data = read_folder(where, **options) if kind == "folder" else read_npz(where)
+    elif name == "street-digits":
+        return _street_digits(data_seed, **options)
+    else:
+        data = read_official(official_set(name), resolve_root(root))
+    if name == "svhn-reduced":
+        data = replace(data, train=subset(data.train, REDUCED, data_seed))
+    return replace(data, name=name)
+
+
+def official_set(name: str) -> OfficialSet:
+    """The published set whose files that name needs; ValueError if there is none."""
+    if name not in OFFICIAL:
+        if name in NAMES or name.startswith(("folder:", "npz:")):
+            raise ValueError(f"{name}: has no published files; {', '.join(OFFICIAL)} have")
+        raise ValueError(f"{name}: no such data set; wanted one of {', '.join(NAMES)}")
+    return OFFICIAL[name]
+
+
+def _street_digits(data_seed: int, train_size: int = 10_000, test_size: int = 2_000) -> DataSet:
+    if data_seed < 0:
+        raise ValueError(f"data_seed: got {data_seed}, wanted 0 or more")
+    return DataSet(
+        name="street-digits",
+        train=street_digits(train_size, seed=1 + data_seed),
+        # One test set for all seeds, so that errors can be compared.
+        test=street_digits(test_size, seed=0),
+        normalisation="image",
+        augmentation=None,
+    )

@@ -1,0 +1,75 @@
+"""SVHN, the cropped digits (format 2): what was published, and reading one MATLAB file.
+
+The published set of 531,131 extra images is left out, as in the paper.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from foveapool.data.official import Edition, OfficialSet, Remote
+
+_SITE = "http://ufldl.stanford.edu/housenumbers"
+
+
+def read_svhn_file(path: Path, count: int) -> tuple[Tensor, Tensor]:
+    """Images uint8 (count, 3, 32, 32) and digits int64 (count,) of a .mat file."""
+    try:
+        from scipy.io import loadmat
+    except ImportError as error:
+        raise ImportError("reading SVHN needs scipy: pip install foveapool[data]") from error
+    with open(path, "rb") as file:
+        try:
+            found = loadmat(file, variable_names=["X", "y"])
+            pixels, marks = found["X"], found["y"]
+        except Exception as error:  # scipy meets a damaged file in many ways
+            raise ValueError(
+                f"not a whole MATLAB file with X and y ({type(error).__name__}: {error}): it has "
+                f"{path.stat().st_size:,} bytes{_official_size(path.name)}"
+            ) from error
+    if pixels.dtype != np.uint8 or pixels.shape != (32, 32, 3, count):
+        raise ValueError(f"X: got {pixels.dtype} {pixels.shape}, wanted uint8 (32, 32, 3, {count})")
+    if marks.dtype.kind not in "iuf" or marks.size != count:
+        raise ValueError(f"y: got {marks.dtype} {marks.shape}, wanted ({count}, 1) numbers")
+    marks = marks.reshape(count).astype(np.int64)
+    if marks.min() < 1 or marks.max() > 10:
+        raise ValueError(f"y: got {marks.min()} to {marks.max()}, wanted 1 to 10, 10 for digit 0")
+    images = np.ascontiguousarray(pixels.transpose(3, 2, 0, 1))
+    return torch.from_numpy(images), torch.from_numpy(marks % 10)
+
+
+def _official_size(name: str) -> str:
+    sizes = [remote.size for remote in SVHN.editions[0].remotes if remote.name == name]
+    return f", the official file {sizes[0]:,}" if sizes else ""
+
+
+SVHN = OfficialSet(
+    name="svhn",
+    classes=tuple("0123456789"),
+    train_counts=(4948, 13861, 10585, 8497, 7458, 6882, 5727, 5595, 5045, 4659),
+    test_counts=(1744, 5099, 4149, 2882, 2523, 2384, 1977, 2019, 1660, 1595),
+    editions=(
+        Edition(
+            (
+                Remote(
+                    f"{_SITE}/train_32x32.mat",
+                    size=182_040_794,
+                    md5="e26dedcc434d2e4c54c9b2d4a06d8373",
+                ),
+                Remote(
+                    f"{_SITE}/test_32x32.mat",
+                    size=64_275_384,
+                    md5="eb5a983be6a315427106f1b164d9cef3",
+                ),
+            ),
+            train={"train_32x32.mat": "e26dedcc434d2e4c54c9b2d4a06d8373"},
+            test={"test_32x32.mat": "eb5a983be6a315427106f1b164d9cef3"},
+        ),
+    ),
+    read_file=read_svhn_file,
+    normalisation="image",
+)

@@ -1,0 +1,60 @@
+"""Networks by name, and the numbers they start from."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import random
+from typing import Any, TypeVar
+
+import torch
+from torch import nn
+
+from foveapool.networks.cnn import CNN
+from foveapool.networks.resnet import PreActResNet18
+
+NETWORKS: dict[str, type[CNN] | type[PreActResNet18]] = {"cnn": CNN, "resnet18": PreActResNet18}
+
+_Network = TypeVar("_Network", bound=nn.Module)
+
+
+def build(name: str, *, seed: int, **options: Any) -> CNN | PreActResNet18:
+    """The network of that name with the numbers that `seed` gives it.
+
+    `options` are the arguments of its class: `classes`, `width`, `poolings` and so on.
+
+    >>> build("resnet18", seed=0, width=4, placement="before").site(1).channels
+    4
+    """
+    if name not in NETWORKS:
+        near = difflib.get_close_matches(str(name), NETWORKS)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ValueError(f"network: got {name!r}, wanted one of {', '.join(NETWORKS)}{hint}")
+    known = list(inspect.signature(NETWORKS[name]).parameters)
+    for option in options:
+        if option not in known:
+            near = difflib.get_close_matches(option, known)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise ValueError(f"{name}: got the option {option!r}, wanted among {known}{hint}")
+    with torch.random.fork_rng(devices=[]):
+        return initialise(NETWORKS[name](**options), seed)
+
+
+def initialise(network: _Network, seed: int) -> _Network:
+    """Draws a network's numbers anew from `seed`, in place; its poolings stay as they are.
+
+    Each layer draws from a stream of its own, called after its name: networks that differ in one
+    layer start from the same numbers in all others, so that their trials can be paired. The
+    numbers are those that torch gives such layers by default.
+    """
+    poolings = getattr(network, "pooling_modules", ())
+    with torch.random.fork_rng(devices=[]):
+        for name, module in network.named_modules():
+            inside = any(name == pool or name.startswith(f"{pool}.") for pool in poolings)
+            reset = getattr(module, "reset_parameters", None)
+            if reset is not None and not inside:
+                torch.default_generator.manual_seed(
+                    random.Random(f"{seed} initialise {name}").getrandbits(63)
+                )
+                reset()
+    return network

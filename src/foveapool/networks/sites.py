@@ -1,0 +1,132 @@
+"""Where a network can pool: the maps that a pooling meets there, and whether a given one fits.
+
+Both networks of the paper halve their maps three times and double their channels as they do.
+Which modules those are is each network's own business.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+LAYERS = (1, 2, 3)
+
+
+@dataclass(frozen=True)
+class PoolingSite:
+    """One of a network's three pooling layers, as the maker of a pooling needs to know it.
+
+    module: the name of the module whose input a pooling there is fitted on. A pooling turns
+    (B, channels, *in_shape) into (B, components * channels, *out_shape).
+    """
+
+    layer: int
+    module: str
+    channels: int
+    in_shape: tuple[int, int]
+    out_shape: tuple[int, int]
+    components: int = 2
+
+
+def halved(shape: Sequence[int], times: int = 1) -> tuple[int, int]:
+    """The size of a map after that many 3 x 3 convolutions with stride 2 and padding 1."""
+    height, width = shape
+    for _ in range(times):
+        height, width = (height + 1) // 2, (width + 1) // 2
+    return height, width
+
+
+def site_at(layer: int, module: str, width: int, in_shape: Sequence[int]) -> PoolingSite:
+    """The site of that layer in a network of `width` first channels for images of `in_shape`."""
+    check_layer(layer)
+    maps = halved(in_shape, layer - 1)
+    return PoolingSite(layer, module, width * 2 ** (layer - 1), maps, halved(maps))
+
+
+def check_layer(layer: int) -> None:
+    """Refuses a pooling layer that the networks do not have."""
+    if layer not in LAYERS:
+        raise ValueError(
+            f"layer: got {layer!r}, wanted 1, 2 or 3: the first, second or third pooling layer"
+        )
+
+
+def check_sizes(classes: int, width: int, in_channels: int, in_shape: Sequence[int]) -> None:
+    """Refuses sizes of which no network can be made."""
+    for name, count in (("classes", classes), ("width", width), ("in_channels", in_channels)):
+        if count < 1:
+            raise ValueError(f"{name}: got {count}, wanted 1 or more")
+    if len(in_shape) != 2 or min(in_shape) < 8:
+        raise ValueError(
+            f"in_shape: got {tuple(in_shape)}, wanted (H, W) of at least 8 pixels each, "
+            "enough to be halved three times"
+        )
+
+
+def fitting_poolings(
+    poolings: Mapping[int, nn.Module] | None, sites: Mapping[int, PoolingSite], any_channels: bool
+) -> dict[int, tuple[nn.Module, int]]:
+    """Each pooling by its layer, with the channels that it gives; refuses one that does not fit.
+
+    A dry run tells, so that a pooling of any make can be asked. `any_channels` lets it give as
+    many channels as it likes, where a convolution behind it takes them all.
+    """
+    found = {}
+    for layer, pooling in (poolings or {}).items():
+        check_layer(layer)
+        site = sites[layer]
+        given = (1, site.channels, *site.in_shape)
+        wanted = (1, site.components * site.channels, *site.out_shape)
+        got = _dry_run(pooling, layer, given)
+        if got[2:] != wanted[2:] or (got[1] != wanted[1] and not any_channels):
+            raise ValueError(
+                f"poolings[{layer}]: got maps of shape {got[1:]} from {given[1:]}, wanted "
+                f"{wanted[1:]}; give it {site.components} components, and the shapes of "
+                "`network.site(layer)`"
+            )
+        found[layer] = (pooling, got[1])
+    return found
+
+
+def maps_at(network: nn.Module, site: PoolingSite, images: Tensor) -> Tensor:
+    """The maps (B, channels, *in_shape) that reach a site: what a pooling there is fitted on.
+
+    In evaluation mode and without gradients; every module's own mode is put back. Works for a
+    site that is a whole block, such as the placement `before`, as well.
+    """
+    found: list[Tensor] = []
+
+    def look(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        found.append(inputs[0])
+
+    modes = {module: module.training for module in network.modules()}
+    hook = network.get_submodule(site.module).register_forward_pre_hook(look)
+    try:
+        network.eval()
+        with torch.no_grad():
+            network(images)
+    finally:
+        hook.remove()
+        for module, training in modes.items():
+            module.training = training
+    return found[0]
+
+
+def _dry_run(pooling: nn.Module, layer: int, shape: tuple[int, ...]) -> tuple[int, ...]:
+    if not isinstance(pooling, nn.Module):
+        raise ValueError(f"poolings[{layer}]: got {type(pooling).__name__}, wanted an nn.Module")
+    # A copy, since a forward pass may change what a module remembers.
+    probe = copy.deepcopy(pooling).eval()
+    own = next((t for t in (*probe.parameters(), *probe.buffers())), torch.zeros(()))
+    try:
+        with torch.no_grad():
+            return tuple(probe(torch.zeros(shape, device=own.device, dtype=own.dtype)).shape)
+    except (ValueError, RuntimeError) as error:
+        raise ValueError(
+            f"poolings[{layer}]: does not take maps of shape {shape[1:]}, wanted one that does; "
+            f"it says: {error}"
+        ) from error

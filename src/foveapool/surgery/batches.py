@@ -1,0 +1,88 @@
+"""What a loader yields, whoever wrote it, as (inputs, labels, ids)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+IMAGE_KEYS = ("pixel_values", "images", "image", "img", "inputs", "input", "x", "data")
+LABEL_KEYS = ("labels", "label", "targets", "target", "y", "class", "fine_label")
+
+Unpack = Callable[[Any], Sequence[Any]]
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """A batch as the network is called with it, its labels, and the samples' ids if it has any."""
+
+    inputs: Any  # a tensor, a tuple of arguments or a dict of them
+    labels: Tensor
+    ids: Tensor | None = None
+
+    def first(self) -> Any:
+        """The inputs of the first sample alone: enough to see what sizes the maps have."""
+        return _each(self.inputs, lambda tensor: tensor[:1] if tensor.dim() else tensor)
+
+    def to(self, device: torch.device) -> Labelled:
+        """The same on another device."""
+        inputs = _each(self.inputs, lambda tensor: tensor.to(device, non_blocking=True))
+        return Labelled(inputs, self.labels.to(device, non_blocking=True), self.ids)
+
+
+def unpacked(batch: Any, unpack: Unpack | None = None) -> Labelled:
+    """A loader's batch: (images, labels, ...), a dict with common keys, or what `unpack` makes.
+
+    `unpack` returns (inputs, labels) or (inputs, labels, ids).
+    """
+    if unpack is not None:
+        parts = tuple(unpack(batch))
+        if len(parts) not in (2, 3):
+            raise ValueError(
+                f"unpack: got {len(parts)} parts, wanted (inputs, labels) or (inputs, labels, ids)"
+            )
+        ids = torch.as_tensor(parts[2]) if len(parts) == 3 else None
+        return Labelled(parts[0], torch.as_tensor(parts[1]), ids)
+    if isinstance(batch, Mapping):
+        image = next((key for key in IMAGE_KEYS if key in batch), None)
+        label = next((key for key in LABEL_KEYS if key in batch), None)
+        if image is None or label is None:
+            raise ValueError(
+                f"loader: got a dict with keys {sorted(map(str, batch))}, wanted one of "
+                f"{IMAGE_KEYS} and one of {LABEL_KEYS}; pass unpack=lambda batch: (inputs, labels)"
+            )
+        return Labelled(batch[image], torch.as_tensor(batch[label]))
+    if isinstance(batch, (tuple, list)) and len(batch) >= 2:
+        return Labelled(batch[0], torch.as_tensor(batch[1]))
+    raise ValueError(
+        f"loader: got batches of {type(batch).__name__}, wanted (images, labels) or a dict; pass "
+        "unpack=lambda batch: (inputs, labels)"
+    )
+
+
+def check_rereadable(loader: Iterable[Any]) -> None:
+    """Raises unless `loader` can be read twice."""
+    if iter(loader) is loader:
+        raise ValueError(
+            f"loader: got a {type(loader).__name__}, which can be read only once, wanted one that "
+            "starts anew for each pass, such as a DataLoader or a list of batches"
+        )
+
+
+def class_names(loader: Any) -> Sequence[str] | None:
+    """The classes of the loader's data set, if it says."""
+    classes = getattr(getattr(loader, "dataset", None), "classes", None)
+    return classes if isinstance(classes, (list, tuple)) else None
+
+
+def _each(inputs: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    if isinstance(inputs, Tensor):
+        return change(inputs)
+    if isinstance(inputs, Mapping):
+        return {key: _each(value, change) for key, value in inputs.items()}
+    if isinstance(inputs, tuple):
+        return tuple(_each(value, change) for value in inputs)
+    return inputs

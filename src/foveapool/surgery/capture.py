@@ -1,0 +1,121 @@
+"""Feature maps from inside of a network: what a shrinking layer reads, batch by batch.
+
+The forward pass is stopped as soon as the last layer asked for was reached. Between two batches
+the network is as its owner left it: mode, gradients, hooks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext, suppress
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from foveapool.surgery.batches import Labelled, Unpack, unpacked
+from foveapool.surgery.find import Downsampling, downsampling_layers
+from foveapool.surgery.geometry import Unstrided
+from foveapool.surgery.replace import matching
+from foveapool.surgery.standin import MODES, Mode
+from foveapool.surgery.visit import call, device_of, dry_run, hooked, unwrapped
+
+
+def capture(
+    model: nn.Module,
+    loader: Iterable[Any],
+    layer: str | Sequence[str],
+    *,
+    mode: Mode = "replace",
+    unpack: Unpack | None = None,
+    autocast: torch.dtype | None = None,
+) -> Iterator[tuple[dict[str, Tensor], Labelled]]:
+    """Yields ({layer: maps (B, C, H, W)}, batch) over a loader, on the network's device.
+
+    The maps are the layer's input, or in mode `after` its output at stride 1. `layer` may be an
+    exact name, the end of names or a pattern, or several of these. `autocast` runs the network in
+    that type. A layer that is passed several times shows what it reads the first time.
+    """
+    targets: dict[str, Downsampling] | None = None
+    for batch in loader:
+        labelled = unpacked(batch, unpack).to(device_of(unwrapped(model)))
+        if targets is None:
+            targets = shrinking(model, labelled, layer, mode)
+        yield maps_of(model, labelled, targets, mode, autocast), labelled
+
+
+def shrinking(
+    model: nn.Module, batch: Labelled, layer: str | Sequence[str], mode: Mode
+) -> dict[str, Downsampling]:
+    """The layers that `layer` names, in the order of the forward pass, with their sizes."""
+    if mode not in MODES:
+        raise ValueError(f"mode: got {mode!r}, wanted one of {MODES}")
+    model = unwrapped(model)
+    keys = [layer] if isinstance(layer, str) else list(layer)
+    if not keys:
+        raise ValueError("layer: got no name, wanted one or more")
+    found = {each.name: each for each in downsampling_layers(model, batch.first())}
+    # A module that goes by several names is listed under its first.
+    first = {module: name for name, module in reversed(list(model.named_modules()))}
+    wanted = set()
+    for key in keys:
+        names = {first[model.get_submodule(name)] for name in matching(model, key)}
+        if not names & set(found):
+            raise ValueError(
+                f"layer: got {key!r} ({', '.join(sorted(names))}), which does not shrink a "
+                f"(B, C, H, W) map, wanted one of {list(found)}"
+            )
+        wanted |= names & set(found)
+    return {name: each for name, each in found.items() if name in wanted}
+
+
+class _Enough(Exception):
+    """All that was asked for was seen."""
+
+
+def maps_of(
+    model: nn.Module,
+    batch: Labelled,
+    targets: dict[str, Downsampling],
+    mode: Mode = "replace",
+    autocast: torch.dtype | None = None,
+) -> dict[str, Tensor]:
+    """The maps of one batch, which is on the network's device, at each layer of `targets`."""
+    model = unwrapped(model)
+    modules = {name: model.get_submodule(name) for name in targets}
+    seen: dict[str, Tensor] = {}
+
+    def watch(name: str) -> Callable[..., None]:
+        def hook(module: nn.Module, inputs: tuple[Any, ...]) -> None:
+            if name in seen:
+                return
+            last = len(seen) == len(targets) - 1
+            # A copy, because layers behind this one may write into what they are given.
+            seen[name] = inputs[0] if last else inputs[0].clone()
+            if last:
+                raise _Enough
+
+        return hook
+
+    kind = device_of(model).type
+    cast = torch.autocast(kind, dtype=autocast) if autocast else nullcontext()
+    hooks = [(module, watch(name)) for name, module in modules.items()]
+    with dry_run(model), cast:
+        with hooked(hooks, before=True), suppress(_Enough):
+            call(model, batch.inputs)
+        missing = [name for name in targets if name not in seen]
+        if missing:
+            raise ValueError(f"layer: {missing} were not reached by the forward pass of a batch")
+        if mode == "after":
+            seen = {
+                name: _at_stride_one(modules[name], x, targets[name]) for name, x in seen.items()
+            }
+    return {name: seen[name] for name in targets}
+
+
+def _at_stride_one(layer: nn.Module, x: Tensor, found: Downsampling) -> Tensor:
+    stage = Unstrided(layer, found.in_shape, found.out_shape)
+    try:
+        return stage(x)
+    finally:
+        stage.release()

@@ -1,0 +1,291 @@
+"""ClosedFormPooling: from a trained network and a loader to learned poolings."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from foveapool.pooling.grid import Centre
+from foveapool.pooling.module import LinearPool2d
+from foveapool.pooling.operator import PoolingOperator
+from foveapool.pooling.precision import Precision
+from foveapool.pooling.scatter import Scatter, Weighting
+from foveapool.pooling.signs import Sign
+from foveapool.pooling.solve import AlphaUnit, Norm, solve_pooling
+from foveapool.surgery.batches import Unpack
+from foveapool.surgery.find import Downsampling
+from foveapool.surgery.passes import Passes, Reading, ScatterSettings
+from foveapool.surgery.progress import Report, reporter
+from foveapool.surgery.replace import Replacement, replace
+from foveapool.surgery.resume import Shelf
+from foveapool.surgery.standin import Mode, OnResize
+
+FORMAT_VERSION = 1
+
+
+class ClosedFormPooling:
+    """Fits the pooling of one or more layers of a network.
+
+    Settings are those of `solve_pooling` and `ScatterAccumulator`. `components=None` takes as many
+    as fit the layer: C_out / C_in, or one in mode `after`. What was found has names that end in an
+    underscore: `layers_`, `scatters_`, `operators_` by layer; `scatter_`, `operator_` of the only
+    one.
+
+    >>> model = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(), nn.Conv2d(4, 8, 3, 2, 1))
+    >>> loader = [(torch.randn(40, 3, 8, 8), torch.arange(40) % 2)]
+    >>> fit = ClosedFormPooling(alpha=25.0).fit(model, loader, layer="2")
+    >>> fit.module()(torch.randn(1, 4, 8, 8)).shape
+    torch.Size([1, 8, 4, 4])
+    """
+
+    layers_: dict[str, Downsampling]
+    scatters_: dict[str, Scatter]
+    operators_: dict[str, PoolingOperator]
+    mode_: Mode
+    seconds_: dict[str, float]  # what the passes and the solving took
+
+    def __init__(
+        self,
+        alpha: float = 25.0,
+        norm: Norm = "l2",
+        components: int | None = None,
+        *,
+        alpha_unit: AlphaUnit = "absolute",
+        centre: Centre = "paper",
+        sign: Sign = "neighbour",
+        solver: str = "auto",
+        window: int | None = None,
+        weighting: Weighting = "balanced",
+        normalise: bool = True,
+        class_cap: int | None = 10_000,
+        seed: int = 0,
+        precision: Precision = "ieee",
+        num_classes: int | None = None,
+    ) -> None:
+        self.alpha, self.norm, self.components = alpha, norm, components
+        self.alpha_unit, self.centre, self.sign, self.solver = alpha_unit, centre, sign, solver
+        self.window, self.weighting, self.normalise = window, weighting, normalise
+        self.class_cap, self.seed, self.precision = class_cap, seed, precision
+        self.num_classes = num_classes
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The settings, as scikit-learn asks for them."""
+        return {name: getattr(self, name) for name in _parameter_names()}
+
+    def set_params(self, **settings: Any) -> ClosedFormPooling:
+        """Changes settings; call `solve` to have them take effect on scatter that is there."""
+        for name, value in settings.items():
+            if name not in _parameter_names():
+                raise ValueError(f"{name}: no such setting, wanted one of {_parameter_names()}")
+            setattr(self, name, value)
+        return self
+
+    def __repr__(self) -> str:
+        defaults = inspect.signature(ClosedFormPooling).parameters
+        changed = [f"{k}={v!r}" for k, v in self.get_params().items() if v != defaults[k].default]
+        return f"ClosedFormPooling({', '.join(changed)})"
+
+    def fit(
+        self,
+        model: nn.Module,
+        loader: Iterable[Any],
+        layer: str | Sequence[str],
+        mode: Mode = "replace",
+        *,
+        unpack: Unpack | None = None,
+        autocast: torch.dtype | None = None,
+        progress: bool | Report = False,
+        resume: str | os.PathLike[str] | None = None,
+    ) -> ClosedFormPooling:
+        """Reads the loader twice and solves for the pooling of every layer named; returns self.
+
+        `layer` is an exact name, the end of names or a pattern, or several. Mode `replace` fits
+        on the layer's input, mode `after` on its output at stride 1. The loader yields (images,
+        labels), dicts, or anything that `unpack(batch)` turns into (inputs, labels) or (inputs,
+        labels, ids), the same samples in both passes; where a class exceeds `class_cap`, in the
+        same order or with ids. Under torch.distributed each process reads its own shard.
+        `progress` is True or a function of `Progress`. `resume` names a folder for unfinished
+        sums: a fit that was killed goes on there, if the loader keeps its order.
+        """
+        settings = {name: getattr(self, name) for name in ScatterSettings.__dataclass_fields__}
+        shelf = None if resume is None else Shelf(resume)
+        reading = Reading(model, loader, layer, mode, unpack, autocast)
+        begin = time.perf_counter()
+        with reporter(progress) as report:
+            passes = Passes(reading, ScatterSettings(**settings), report, shelf)
+            for name, found in passes.prepare().items():
+                self._components(name, found, mode)
+            scatters = passes.run()
+        seconds = time.perf_counter() - begin
+        self.layers_, self.scatters_, self.mode_ = passes.targets, scatters, mode
+        self.solve()
+        self.seconds_["passes"] = seconds
+        if shelf is not None:
+            shelf.clear()
+        return self
+
+    def solve(self) -> ClosedFormPooling:
+        """Solves again on the scatter that is there, with the settings of now; returns self."""
+        self._check_fitted()
+        begin = time.perf_counter()
+        operators: dict[str, PoolingOperator] = {}
+        for name, found in self.layers_.items():
+            scatter = self.scatters_[name]
+            wanted = self._components(name, found, self.mode_)
+            if self.components is None:
+                wanted = min(wanted, scatter.rank_bound, scatter.panels.size)
+            operators[name] = solve_pooling(
+                scatter,
+                found.out_shape,
+                alpha=self.alpha,
+                components=wanted,
+                norm=self.norm,
+                centre=self.centre,
+                sign=self.sign,
+                solver=self.solver,
+                window=self.window,
+                alpha_unit=self.alpha_unit,
+            )
+        self.operators_ = operators
+        self.seconds_ = {"solve": time.perf_counter() - begin}
+        return self
+
+    def _components(self, name: str, found: Downsampling, mode: Mode) -> int:
+        keeps = mode == "after" or found.out_channels == found.in_channels
+        if self.components is None:
+            return 1 if keeps else found.components
+        if self.components > 1 and (mode == "after" or "Pool" in found.kind):
+            raise ValueError(
+                f"components: got {self.components} for {name} ({found.kind}, mode {mode!r}), "
+                "wanted 1, or None to take as many as fit"
+            )
+        return self.components
+
+    @property
+    def scatter_(self) -> Scatter:
+        """The scatter of the only layer."""
+        return self._only("scatters_")
+
+    @property
+    def operator_(self) -> PoolingOperator:
+        """The operator of the only layer."""
+        return self._only("operators_")
+
+    def module(self, layer: str | None = None, trainable: bool = False) -> LinearPool2d:
+        """The pooling of a layer (of the only one, if there is one only) as a module."""
+        self._check_fitted()
+        if layer is None:
+            return self.operator_.module(trainable)
+        if layer not in self.operators_:
+            raise ValueError(f"layer: got {layer!r}, wanted one of {list(self.operators_)}")
+        return self.operators_[layer].module(trainable)
+
+    def modules(self, trainable: bool = False) -> dict[str, LinearPool2d]:
+        """The poolings of all layers, as `replace` takes them.
+
+        Branches that read one tensor and shrink it alike share one.
+        """
+        self._check_fitted()
+        shared: dict[Any, LinearPool2d] = {}
+        result = {}
+        for name, operator in self.operators_.items():
+            key = (id(self.scatters_[name]), operator.out_shape, operator.components)
+            if key not in shared:
+                shared[key] = operator.module(trainable)
+            result[name] = shared[key]
+        return result
+
+    def replace(
+        self,
+        model: nn.Module,
+        *,
+        trainable: bool = False,
+        optimizer: Optimizer | None = None,
+        on_resize: OnResize = "error",
+    ) -> Replacement:
+        """Puts the poolings into `model`, in the mode they were fitted for."""
+        return replace(
+            model,
+            self.modules(trainable),
+            mode=self.mode_,
+            optimizer=optimizer,
+            on_resize=on_resize,
+            in_shapes={name: found.in_shape for name, found in self.layers_.items()},
+        )
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Writes settings, scatter and operators into a folder; `load` reads them."""
+        self._check_fitted()
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        for index, name in enumerate(self.layers_):
+            self.scatters_[name].save(folder / f"scatter-{index}.safetensors")
+            self.operators_[name].save(folder / f"operator-{index}.safetensors")
+        facts = {
+            "kind": "foveapool estimator",
+            "format_version": FORMAT_VERSION,
+            "settings": self.get_params(),
+            "mode": self.mode_,
+            "layers": [asdict(found) for found in self.layers_.values()],
+            "seconds": self.seconds_,
+        }
+        # Last, and in one move: a folder with this file is complete.
+        temporary = folder / ".estimator.json"
+        temporary.write_text(json.dumps(facts, indent=1), "utf-8")
+        os.replace(temporary, folder / "estimator.json")
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str]) -> ClosedFormPooling:
+        """Reads what `save` wrote."""
+        path = Path(folder) / "estimator.json"
+        if not path.is_file():
+            raise FileNotFoundError(
+                f"{path}: no such file, wanted what ClosedFormPooling.save wrote"
+            )
+        facts = json.loads(path.read_text("utf-8"))
+        if facts.get("format_version") != FORMAT_VERSION:
+            raise ValueError(
+                f"{path}: got format version {facts.get('format_version')}, wanted "
+                f"{FORMAT_VERSION}; read it with the version of foveapool that wrote it"
+            )
+        fit = cls(**facts["settings"])
+        fit.mode_, fit.seconds_ = facts["mode"], facts["seconds"]
+        layers: list[dict[str, Any]] = [
+            {key: tuple(value) if isinstance(value, list) else value for key, value in each.items()}
+            for each in facts["layers"]
+        ]
+        fit.layers_ = {each["name"]: Downsampling(**each) for each in layers}
+        files = [(name, Path(folder), index) for index, name in enumerate(fit.layers_)]
+        fit.scatters_ = {n: Scatter.load(f / f"scatter-{i}.safetensors") for n, f, i in files}
+        fit.operators_ = {
+            n: PoolingOperator.load(f / f"operator-{i}.safetensors") for n, f, i in files
+        }
+        return fit
+
+    def _only(self, attribute: str) -> Any:
+        self._check_fitted()
+        values = getattr(self, attribute)
+        if len(values) > 1:
+            raise ValueError(
+                f"{attribute[:-2]}_: got {len(values)} layers, {list(values)}; wanted one: look "
+                f"into {attribute}"
+            )
+        return next(iter(values.values()))
+
+    def _check_fitted(self) -> None:
+        if not hasattr(self, "scatters_"):
+            raise ValueError("ClosedFormPooling: not fitted yet; call fit(model, loader, layer)")
+
+
+def _parameter_names() -> list[str]:
+    return list(inspect.signature(ClosedFormPooling).parameters)

@@ -1,0 +1,142 @@
+"""What a shrinking layer does to sizes, and the same layer at stride 1.
+
+A strided layer is its stride-1 form of which one place in each block is kept. `Unstrided` is that
+form, with its map made up to whole blocks, so that a learned pooling can do the keeping instead.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+Pair = tuple[int, int]
+POOLINGS = (
+    nn.MaxPool2d,
+    nn.AvgPool2d,
+    nn.LPPool2d,
+    nn.FractionalMaxPool2d,
+    nn.AdaptiveAvgPool2d,
+    nn.AdaptiveMaxPool2d,
+)
+
+
+def pair(value: Any) -> Pair:
+    """(height, width) of an argument that may be one number for both."""
+    first, second = value if isinstance(value, (tuple, list)) else (value, value)
+    return first, second
+
+
+def out_shape_of(layer: nn.Module, in_shape: Pair, stride: Any = None) -> Pair | None:
+    """The map size that a layer makes of `in_shape`; None where only running it would tell.
+
+    `stride` stands in for a stride that was taken from the layer.
+    """
+    if isinstance(layer, (nn.AdaptiveAvgPool2d, nn.AdaptiveMaxPool2d)):
+        height, width = pair(layer.output_size)
+        return height or in_shape[0], width or in_shape[1]
+    if type(layer) not in (nn.Conv2d, nn.MaxPool2d, nn.AvgPool2d):
+        return None
+    sizes = []
+    for axis in range(2):
+        step, padding = pair(stride or layer.stride)[axis], pair(layer.padding)[axis]
+        room = _places(layer, in_shape)[axis] - 1
+        steps = room // step
+        if getattr(layer, "ceil_mode", False):
+            steps = -(-room // step)
+            # The last window has to begin inside of the map, or in the padding before it.
+            steps -= steps * step >= in_shape[axis] + padding
+        sizes.append(steps + 1)
+    return sizes[0], sizes[1]
+
+
+def _places(layer: Any, in_shape: Pair) -> Pair:
+    """How many windows fit at stride 1."""
+    padding, dilation = pair(layer.padding), pair(getattr(layer, "dilation", 1))
+    kernel = pair(layer.kernel_size)
+    first, second = (
+        in_shape[axis] + 2 * padding[axis] - dilation[axis] * (kernel[axis] - 1)
+        for axis in range(2)
+    )
+    return first, second
+
+
+class Unstrided(nn.Module):
+    """The very `layer` at stride 1, its map made up to whole blocks; `release` undoes it.
+
+    The old output is found at the first place of each block. `in_shape` and `out_shape` are the
+    sizes that the layer was seen to work on: poolings without a stride get theirs from these.
+    """
+
+    layer: Any
+
+    def __init__(self, layer: nn.Module, in_shape: Pair, out_shape: Pair) -> None:
+        super().__init__()
+        self.layer = layer
+        self.own_stride = getattr(layer, "stride", None)
+        if self.own_stride is None:
+            height, width = (math.ceil(n / m) for n, m in zip(in_shape, out_shape, strict=True))
+            self.steps = (height, width)
+        else:
+            self.steps = pair(self.own_stride)
+            self.layer.stride = (1, 1) if isinstance(layer, nn.Conv2d) else 1
+        self.train(layer.training)
+
+    def release(self) -> nn.Module:
+        """The layer with its own stride again."""
+        if self.own_stride is not None:
+            self.layer.stride = self.own_stride
+        return self.layer
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The stride-1 map of `x` (B, C, H, W)."""
+        y = self._everywhere(x)
+        missing = [-size % step for size, step in zip(y.shape[2:], self.steps, strict=True)]
+        if missing == [0, 0]:
+            return y
+        # Repeated edges: what is drawn there is as likely as what stands beside it.
+        return F.pad(y, (0, missing[1], 0, missing[0]), mode="replicate")
+
+    def _everywhere(self, x: Tensor) -> Tensor:
+        layer = self.layer
+        if isinstance(layer, nn.AdaptiveAvgPool2d):
+            return F.avg_pool2d(x, self.steps, 1)
+        if isinstance(layer, nn.AdaptiveMaxPool2d):
+            return F.max_pool2d(x, self.steps, 1)
+        if isinstance(layer, nn.FractionalMaxPool2d):
+            return F.max_pool2d(x, layer.kernel_size, 1)
+        if type(layer) in (nn.MaxPool2d, nn.AvgPool2d) and layer.ceil_mode:
+            over = self._overhang((x.shape[2], x.shape[3]))
+            if over != (0, 0):
+                return self._overhanging(x, over)
+        return layer(x)
+
+    def _overhang(self, in_shape: Pair) -> Pair:
+        """How far `ceil_mode` lets the last window begin behind the last that fits."""
+        places = _places(self.layer, in_shape)
+        wanted = out_shape_of(self.layer, in_shape, self.own_stride)
+        assert wanted is not None
+        height, width = (
+            max(0, (wanted[axis] - 1) * self.steps[axis] + 1 - places[axis]) for axis in range(2)
+        )
+        return height, width
+
+    def _overhanging(self, x: Tensor, over: Pair) -> Tensor:
+        layer: Any = self.layer
+        high, wide = pair(layer.padding)
+        edges = (wide, wide + over[1], high, high + over[0])
+        kernel = layer.kernel_size
+        if isinstance(layer, nn.MaxPool2d):
+            x = F.pad(x, edges, value=-math.inf)
+            return F.max_pool2d(x, kernel, 1, dilation=layer.dilation)
+        total = F.avg_pool2d(F.pad(x, edges), kernel, 1, divisor_override=1)
+        if layer.divisor_override:
+            return total / layer.divisor_override
+        # A window is divided by the places it has, and padding counts where the layer says so.
+        counted = torch.ones_like(x[:1, :1])
+        counted = F.pad(counted, (wide, wide, high, high), value=float(layer.count_include_pad))
+        counted = F.pad(counted, (0, over[1], 0, over[0]))
+        return total / F.avg_pool2d(counted, kernel, 1, divisor_override=1)

@@ -1,0 +1,245 @@
+"""`replace` puts poolings into the place of a network's layers, `restore` brings these back."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from foveapool.pooling.module import LinearPool2d
+from foveapool.surgery.geometry import POOLINGS, Pair
+from foveapool.surgery.optimiser import Slot, swap_back, swap_parameters
+from foveapool.surgery.standin import MODES, ON_RESIZE, Mode, OnResize, StandIn
+from foveapool.surgery.visit import device_of, near, unwrapped
+
+
+@dataclass(frozen=True)
+class Change:
+    """One layer that gave way: all names it goes by, itself, and what stands in its place."""
+
+    names: tuple[str, ...]
+    old: nn.Module
+    new: StandIn
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """What `replace` changed."""
+
+    changes: tuple[Change, ...]
+    parameters: tuple[int, int]  # of the whole network, before and after
+
+    def __str__(self) -> str:
+        lines = [
+            f"{', '.join(change.names)}: {type(change.old).__name__} -> {change.new.mode} "
+            f"{type(change.new.pool).__name__}({change.new.pool.extra_repr()})"
+            + (" and a 1x1 convolution" if change.new.project is not None else "")
+            for change in self.changes
+        ]
+        return "\n".join([*lines, f"parameters: {self.parameters[0]:,} -> {self.parameters[1]:,}"])
+
+
+def replace(
+    model: nn.Module,
+    pools: Mapping[str, nn.Module],
+    *,
+    mode: Mode = "replace",
+    optimizer: Optimizer | None = None,
+    on_resize: OnResize = "error",
+    in_shapes: Mapping[str, Pair] | None = None,
+) -> Replacement:
+    """Puts each pooling of `pools` into the place of the layers that its key names, in place.
+
+    A key is an exact name, the end of names ("downsample.0") or a regular expression for whole
+    names; one that matches several layers gives them one shared pooling. `optimizer` loses the
+    parameters that left and gets those that came. With `on_resize="interpolate"` maps of another
+    size are pooled by an operator carried over to it; otherwise they are an error. `in_shapes`
+    tells mode `after` the size of a layer's input, for poolings that have no stride of their own.
+    Nothing is changed if anything is wrong.
+    """
+    if mode not in MODES:
+        raise ValueError(f"mode: got {mode!r}, wanted one of {MODES}")
+    if on_resize not in ON_RESIZE:
+        raise ValueError(f"on_resize: got {on_resize!r}, wanted one of {ON_RESIZE}")
+    if isinstance(model, (nn.parallel.DistributedDataParallel, nn.DataParallel)):
+        raise ValueError(
+            "model: got one that is wrapped for several processes, wanted the network inside; "
+            "replace first, wrap afterwards, so that the wrapper knows the new parameters"
+        )
+    model = unwrapped(model)
+    device_of(model)
+    chosen = _chosen(model, pools)
+    for layer, (names, pool) in chosen.items():
+        check_pool(names[0], layer, pool, mode)
+    turn = 1 + max((standin.turn for standin in standins(model)), default=0)
+    before = list(model.parameters())
+    changes = []
+    for layer, (names, pool) in chosen.items():
+        shape = (in_shapes or {}).get(names[0])
+        changes.append(_installed(model, names, layer, pool, mode, on_resize, shape))
+    after = list(model.parameters())
+    slots: tuple[Slot, ...] = ()
+    if optimizer is not None:
+        coming = [p for p in _without(after, before) if p.requires_grad]
+        slots = swap_parameters(optimizer, _without(before, after), coming)
+    for change in changes:
+        # `restore` is given the network alone, and undoes the last call first.
+        change.new.turn, change.new.slots = turn, slots
+    return Replacement(tuple(changes), (_count(before), _count(after)))
+
+
+def restore(model: nn.Module, *, optimizer: Optimizer | None = None) -> list[str]:
+    """Brings every replaced layer back, the very modules; returns their names.
+
+    `optimizer`, if it was given to `replace`, gets its old groups and their memory back.
+    """
+    model = unwrapped(model)
+    places = standins(model)
+    for turn in sorted({standin.turn for standin in places}, reverse=True):
+        before = list(model.parameters())
+        slots: tuple[Slot, ...] = ()
+        for standin, names in places.items():
+            if standin.turn == turn:
+                slots = standin.slots
+                for name in names:
+                    _put(model, name, standin.release())
+        if optimizer is not None:
+            swap_back(optimizer, _without(before, list(model.parameters())), slots)
+    return [name for names in places.values() for name in names]
+
+
+def matching(model: nn.Module, key: str) -> list[str]:
+    """The names of the layers that `key` means; raises if there is none."""
+    inside = tuple(name + "." for names in standins(model).values() for name in names)
+    layers = [
+        name
+        for name, module in model.named_modules(remove_duplicate=False)
+        if isinstance(module, (nn.Conv2d, *POOLINGS, StandIn)) and not name.startswith(inside)
+    ]
+    tests: list[Callable[[str], object]] = [
+        lambda name: name == key,
+        lambda name: name.endswith("." + key),
+        lambda name: _fullmatch(key, name),
+    ]
+    for test in tests:
+        if found := [name for name in layers if test(name)]:
+            return found
+    if key in dict(model.named_modules()):
+        kind = type(model.get_submodule(key)).__name__
+        raise ValueError(
+            f"layer: got {key!r}, a {kind}, wanted a convolution or a pooling; "
+            "downsampling_layers(model, example) lists those that shrink a map"
+        )
+    raise ValueError(
+        f"layer: got {key!r}, which is no convolution's or pooling's name, end of a name or "
+        f"pattern; {near(key, layers)}"
+    )
+
+
+def _fullmatch(key: str, name: str) -> bool:
+    try:
+        return re.fullmatch(key, name) is not None
+    except re.error:
+        return False
+
+
+def check_pool(name: str, layer: nn.Module, pool: nn.Module, mode: Mode) -> None:
+    """Raises a ValueError unless `pool` can stand in for `layer`."""
+    if isinstance(layer, StandIn):
+        raise ValueError(f"{name}: is replaced already; call restore(model) first")
+    if mode == "after" and not isinstance(pool, LinearPool2d):
+        raise ValueError(
+            f"{name}: got a {type(pool).__name__} for mode 'after', wanted a LinearPool2d"
+        )
+    if not isinstance(pool, LinearPool2d):
+        return
+    if pool.components > 1 and (mode == "after" or isinstance(layer, POOLINGS)):
+        raise ValueError(
+            f"{name}: got a pooling with {pool.components} components, wanted 1: "
+            + (
+                "in mode 'after' the convolution before it makes the channels"
+                if mode == "after"
+                else f"a {type(layer).__name__} keeps the number of channels"
+            )
+        )
+    if pool.mean is not None and isinstance(layer, nn.Conv2d):
+        wanted = layer.in_channels if mode == "replace" else layer.out_channels
+        if len(pool.mean) != wanted:
+            raise ValueError(
+                f"{name}: got a pooling for {len(pool.mean)} channels, wanted {wanted} in mode "
+                f"{mode!r}; was it fitted on another layer or in another mode?"
+            )
+
+
+def _chosen(
+    model: nn.Module, pools: Mapping[str, nn.Module]
+) -> dict[nn.Module, tuple[tuple[str, ...], nn.Module]]:
+    """The layers to replace, each once, with all their names and the pooling for them."""
+    if not pools:
+        raise ValueError("pools: got none, wanted {name of a layer: pooling}")
+    every: dict[nn.Module, list[str]] = {}
+    for name, module in model.named_modules(remove_duplicate=False):
+        every.setdefault(module, []).append(name)
+    chosen: dict[nn.Module, tuple[tuple[str, ...], nn.Module]] = {}
+    for key, pool in pools.items():
+        if not isinstance(pool, nn.Module):
+            raise ValueError(f"{key}: got a {type(pool).__name__}, wanted a pooling module")
+        for name in matching(model, key):
+            layer = model.get_submodule(name)
+            if layer in chosen and chosen[layer][1] is not pool:
+                raise ValueError(
+                    f"{name}: got two poolings, {chosen[layer][0]} is the same layer; wanted one"
+                )
+            chosen[layer] = (tuple(every[layer]), pool)
+    return chosen
+
+
+def _installed(
+    model: nn.Module,
+    names: tuple[str, ...],
+    layer: nn.Module,
+    pool: nn.Module,
+    mode: Mode,
+    on_resize: OnResize,
+    in_shape: Pair | None,
+) -> Change:
+    own = (p for module in (layer, model) for p in module.parameters() if p.is_floating_point())
+    like: Tensor = next(own, torch.empty(0))
+    project = None
+    if mode == "replace" and isinstance(layer, nn.Conv2d):
+        given = getattr(pool, "components", 1) * layer.in_channels
+        if given != layer.out_channels:
+            project = nn.Conv2d(given, layer.out_channels, 1, bias=layer.bias is not None)
+            project.to(like)
+    pool.to(like)
+    standin = StandIn(layer, pool, mode, project, in_shape, on_resize)
+    for name in names:
+        _put(model, name, standin)
+    return Change(names, layer, standin)
+
+
+def _put(model: nn.Module, name: str, module: nn.Module) -> None:
+    parent, _, child = name.rpartition(".")
+    setattr(model.get_submodule(parent), child, module)
+
+
+def standins(model: nn.Module) -> dict[StandIn, list[str]]:
+    """The stand-ins of a network with all their names."""
+    places: dict[StandIn, list[str]] = {}
+    for name, module in model.named_modules(remove_duplicate=False):
+        if isinstance(module, StandIn):
+            places.setdefault(module, []).append(name)
+    return places
+
+
+def _without(some: list[nn.Parameter], others: list[nn.Parameter]) -> list[nn.Parameter]:
+    known = {id(p) for p in others}
+    return [p for p in some if id(p) not in known]
+
+
+def _count(parameters: list[nn.Parameter]) -> int:
+    return sum(p.numel() for p in parameters)

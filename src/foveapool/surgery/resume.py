@@ -1,0 +1,101 @@
+"""The shelf on which an unfinished fit keeps its sums, so that a killed one need not start again.
+
+One folder for each process. Files carry the position in their names, and `position.json`, moved
+into place when they are complete, says which ones hold.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from foveapool.pooling.accumulate import ScatterAccumulator
+from foveapool.pooling.incoming import distributed
+from foveapool.pooling.moments import ChannelMoments
+from foveapool.surgery.visit import unwrapped
+
+
+@dataclass(frozen=True)
+class Position:
+    """Pass 1 or 2, batches done in it, and for pass 2 how many there are."""
+
+    number: int
+    batches: int
+    total: int | None = None
+
+
+Found = tuple[Position, dict[str, ChannelMoments], dict[str, ScatterAccumulator]]
+
+
+class Shelf:
+    """A folder with the sums of one process."""
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        rank = torch.distributed.get_rank() if distributed() else 0
+        self.folder = Path(folder) / f"process-{rank}"
+        self._fingerprint = ""
+
+    def claim(self, fingerprint: str) -> None:
+        """Makes the folder ready for the fit of that fingerprint; another's is not touched."""
+        self._fingerprint = fingerprint
+        self.folder.mkdir(parents=True, exist_ok=True)
+        found = self._note()
+        if found is not None and found["fingerprint"] != fingerprint:
+            raise ValueError(
+                f"{self.folder.parent}: got the sums of another fit (network, layers, mode or "
+                "settings differ), wanted those of this one; give another folder or delete this one"
+            )
+
+    def write(self, position: Position, takers: Sequence[Any]) -> None:
+        """Keeps the sums of all layers at a position, and forgets the ones before."""
+        stem = f"{position.number}-{position.batches}"
+        for index, taker in enumerate(takers):
+            taker.save(self.folder / f"{stem}-{index}.safetensors")
+        note = {"fingerprint": self._fingerprint, **asdict(position)}
+        temporary = self.folder / ".position.json"
+        temporary.write_text(json.dumps(note), "utf-8")
+        os.replace(temporary, self.folder / "position.json")
+        for old in self.folder.glob("*.safetensors"):
+            if not old.name.startswith(stem + "-"):
+                old.unlink(missing_ok=True)
+
+    def read(self, names: Sequence[str], device: torch.device) -> Found | None:
+        """The sums that were kept, by layer; None if there are none."""
+        note = self._note()
+        if note is None:
+            return None
+        position = Position(note["number"], note["batches"], note["total"])
+        stem = f"{position.number}-{position.batches}"
+        files = [self.folder / f"{stem}-{index}.safetensors" for index in range(len(names))]
+        pairs = list(zip(names, files, strict=True))
+        if position.number == 1:
+            return position, {n: ChannelMoments.load(f, device) for n, f in pairs}, {}
+        return position, {}, {n: ScatterAccumulator.load(f, device) for n, f in pairs}
+
+    def clear(self) -> None:
+        """Forgets everything: the fit is done."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        if self.folder.parent.is_dir() and not any(self.folder.parent.iterdir()):
+            self.folder.parent.rmdir()
+
+    def _note(self) -> dict[str, Any] | None:
+        path = self.folder / "position.json"
+        return json.loads(path.read_text("utf-8")) if path.is_file() else None
+
+
+def fingerprint(model: nn.Module, layers: Sequence[str], mode: str, settings: Any) -> str:
+    """Tells fits apart: the network's numbers, the layers, the mode and the settings."""
+    digest = hashlib.sha256(json.dumps([list(layers), mode, asdict(settings)]).encode())
+    for name, tensor in unwrapped(model).state_dict().items():
+        total = float(tensor.double().sum()) if isinstance(tensor, torch.Tensor) else 0.0
+        digest.update(f"{name} {tuple(getattr(tensor, 'shape', ()))} {total!r}".encode())
+    return digest.hexdigest()

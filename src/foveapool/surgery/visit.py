@@ -1,0 +1,92 @@
+"""Running a stranger's network as a guest: evaluation mode, no gradients, nothing left behind."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+
+
+def unwrapped(model: nn.Module) -> nn.Module:
+    """The network inside of `torch.compile`, `DistributedDataParallel` and `DataParallel`."""
+    while True:
+        if isinstance(model, torch._dynamo.eval_frame.OptimizedModule):
+            model = model._orig_mod
+        elif isinstance(model, (nn.parallel.DistributedDataParallel, nn.DataParallel)):
+            model = model.module
+        else:
+            return model
+
+
+def device_of(model: nn.Module) -> torch.device:
+    """Where the network lives; a network without parameters lives on the CPU."""
+    for tensor in (*model.parameters(), *model.buffers()):
+        if tensor.is_meta:
+            raise ValueError(
+                "model: got parameters on the meta device, which hold no numbers, wanted them on a "
+                "CPU or GPU; call model.to_empty(device=...) and load its weights first"
+            )
+        return tensor.device
+    return torch.device("cpu")
+
+
+def call(model: nn.Module, example: Any) -> Any:
+    """Calls the model with a tensor, a tuple of arguments or a dict of them."""
+    if isinstance(example, Mapping):
+        return model(**example)
+    if isinstance(example, tuple):
+        return model(*example)
+    return model(example)
+
+
+@contextmanager
+def dry_run(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode without gradients; every module's own mode is put back, come what may.
+
+    What is compiled runs as it was written: compiled code would pass hooks by.
+    """
+    device_of(model)
+    modes = {module: module.training for module in model.modules()}
+    try:
+        model.eval()
+        with torch.no_grad(), torch.compiler.set_stance("force_eager"):
+            yield
+    finally:
+        for module, training in modes.items():
+            module.training = training
+
+
+@contextmanager
+def hooked(
+    pairs: Iterable[tuple[nn.Module, Callable[..., Any]]], before: bool = False
+) -> Iterator[None]:
+    """Forward hooks, or hooks before the forward, that are gone afterwards, come what may."""
+    handles = []
+    try:
+        for module, hook in pairs:
+            register = module.register_forward_pre_hook if before else module.register_forward_hook
+            handles.append(register(hook))
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def module_named(model: nn.Module, name: str) -> nn.Module:
+    """The module of that exact name, or a ValueError with the nearest names there are."""
+    modules = dict(model.named_modules(remove_duplicate=False))
+    if name and name in modules:
+        return modules[name]
+    raise ValueError(
+        f"layer: got {name!r}, wanted the name of a layer of the model; {near(name, modules)}"
+    )
+
+
+def near(name: str, names: Iterable[str]) -> str:
+    """The names most like `name`, as the end of a message."""
+    found = difflib.get_close_matches(name, list(names), n=3, cutoff=0.4)
+    return f"near it are {found}" if found else "model.named_modules() lists them"

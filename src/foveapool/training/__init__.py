@@ -1,0 +1,1 @@
+"""Training: recipes as data, a fast loop, checkpoints that are never lost."""

@@ -1,0 +1,146 @@
+"""Run folders: one process at a time, and a checkpoint that is whole or not there.
+
+A checkpoint is one safetensors file with a JSON header. The tensors are the state itself; the
+header says where in the training they belong and which training that is.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from torch import Tensor, nn
+
+from foveapool.pooling.storage import load_tensors, save_tensors
+from foveapool.training.configuration import differences
+from foveapool.training.metrics import EpochRecord
+
+CHECKPOINT = "checkpoint.safetensors"
+
+
+@dataclass(frozen=True)
+class Position:
+    """How far a training has come: the epochs behind it, the steps of this one, and their time."""
+
+    epoch: int = 0
+    step: int = 0
+    elapsed: float = 0.0
+    history: tuple[EpochRecord, ...] = ()
+
+
+class RunFolder:
+    """Saves and restores one training in one folder."""
+
+    def __init__(self, folder: str | os.PathLike[str], configuration: Mapping[str, Any]) -> None:
+        self.folder = Path(folder)
+        self.path = self.folder / CHECKPOINT
+        self.configuration = dict(configuration)
+        self._last_save, self._cost = time.monotonic(), 0.0
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Holds the folder for this process; refuses where another one holds it."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with open(self.folder / "lock", "a+") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                file.seek(0)
+                raise BlockingIOError(
+                    f"{self.folder}: process {file.read().strip() or 'unknown'} trains in this "
+                    "folder; wait for it or choose another folder"
+                ) from error
+            file.truncate(0)
+            file.write(str(os.getpid()))
+            file.flush()
+            # What a killed process was writing when it died.
+            for leftover in self.folder.glob(f".{CHECKPOINT}.*"):
+                leftover.unlink(missing_ok=True)
+            yield
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> Position | None:
+        """Fills the tensors from the checkpoint and says where it stood; None where there is none.
+
+        Refuses, before anything is changed, a checkpoint of another training.
+        """
+        if not self.path.exists():
+            return None
+        saved, facts = load_tensors(self.path, "checkpoint")
+        found = differences(facts["configuration"], self.configuration)
+        if found:
+            raise ValueError(
+                f"{self.folder}: holds a training of another configuration: {'; '.join(found)}. "
+                "Choose another folder, or start afresh without resuming"
+            )
+        shapes = {name: (tensor.shape, tensor.dtype) for name, tensor in tensors.items()}
+        if shapes != {name: (tensor.shape, tensor.dtype) for name, tensor in saved.items()}:
+            raise ValueError(
+                f"{self.path}: holds other tensors than this training has; it was written on "
+                "another kind of device or by another version: start afresh without resuming"
+            )
+        with torch.no_grad():
+            for name, tensor in tensors.items():
+                tensor.copy_(saved[name])
+        return _position(facts)
+
+    def is_due(self) -> bool:
+        """Whether to save again: not before nine times the last save's time have passed."""
+        return time.monotonic() - self._last_save >= 9 * self._cost
+
+    def save(self, tensors: Mapping[str, Tensor], position: Position) -> None:
+        """Replaces the checkpoint by a new one; the old one stays where that fails."""
+        begin = time.monotonic()
+        # Copies, since safetensors refuses tensors that share their memory.
+        held = {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}
+        facts = {**asdict(position), "configuration": self.configuration}
+        with disk_errors_explained(self.path):
+            save_tensors(self.path, "checkpoint", held, facts)
+        self._last_save = time.monotonic()
+        self._cost = self._last_save - begin
+
+
+def load_weights(network: nn.Module, folder: str | os.PathLike[str]) -> Position:
+    """Fills a network with the weights that a run folder holds, and says how far they had come.
+
+    To use what was trained; `train` restores by itself what it has to go on from.
+    """
+    path = Path(folder) / CHECKPOINT
+    saved, facts = load_tensors(path, "checkpoint")
+    start = "network/"
+    weights = {n.removeprefix(start): t for n, t in saved.items() if n.startswith(start)}
+    wanted = {name: tensor.shape for name, tensor in network.state_dict().items()}
+    found = {name: tensor.shape for name, tensor in weights.items()}
+    if found != wanted:
+        names = sorted(n for n in found.keys() | wanted.keys() if found.get(n) != wanted.get(n))
+        shown = [f"{n} {tuple(found.get(n, ()))}, not {tuple(wanted.get(n, ()))}" for n in names]
+        raise ValueError(
+            f"{path}: holds the weights of another network than {type(network).__name__}: "
+            f"{'; '.join(shown[:3])}; {len(names)} tensors differ: build it as it was trained"
+        )
+    network.load_state_dict(weights)
+    return _position(facts)
+
+
+def _position(facts: Mapping[str, Any]) -> Position:
+    history = tuple(EpochRecord(**record) for record in facts["history"])
+    return Position(facts["epoch"], facts["step"], facts["elapsed"], history)
+
+
+@contextmanager
+def disk_errors_explained(path: Path) -> Iterator[None]:
+    """Says of a failed write which file it was and that nothing is lost."""
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        raise OSError(
+            f"{path}: could not be written ({error}); what was saved before is kept. Free space "
+            "on the disk, then train on with the same command"
+        ) from error

@@ -1,0 +1,69 @@
+"""What each epoch gave, as JSON lines in the run folder and, on request, for TensorBoard."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+METRICS = "metrics.jsonl"
+
+
+@dataclass(frozen=True)
+class EpochRecord:
+    """One epoch, the first being 1; the error in percent, where it was asked for.
+
+    `seconds` is the time of its steps, evaluation and checkpoints apart.
+    """
+
+    epoch: int
+    loss: float
+    lr: float
+    seconds: float
+    test_error: float | None = None
+
+
+class Metrics:
+    """Writes a line an epoch; begins with those that a checkpoint remembers, and no others."""
+
+    def __init__(self, folder: Path, history: Sequence[EpochRecord], tensorboard: bool) -> None:
+        self.path = folder / METRICS
+        self._writer = _summary_writer(folder, len(history) + 1) if tensorboard else None
+        # What a killed process wrote beyond its last checkpoint will happen again.
+        temporary = folder / f".{METRICS}"
+        temporary.write_text("".join(_line(record) for record in history))
+        os.replace(temporary, self.path)
+
+    def add(self, record: EpochRecord) -> None:
+        """Adds an epoch."""
+        with open(self.path, "a") as file:
+            file.write(_line(record))
+        if self._writer is not None:
+            self._writer.add_scalar("loss/train", record.loss, record.epoch)
+            self._writer.add_scalar("learning rate", record.lr, record.epoch)
+            if record.test_error is not None:
+                self._writer.add_scalar("error/test", record.test_error, record.epoch)
+            self._writer.flush()
+
+    def close(self) -> None:
+        """Lets TensorBoard's file go."""
+        if self._writer is not None:
+            self._writer.close()
+
+
+def _line(record: EpochRecord) -> str:
+    return json.dumps(asdict(record)) + "\n"
+
+
+def _summary_writer(folder: Path, first_epoch: int) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise ImportError(
+            "tensorboard: not installed; pip install 'foveapool[tensorboard]', or train without it "
+            f"and read {METRICS}"
+        ) from error
+    return SummaryWriter(str(folder / "tensorboard"), purge_step=first_epoch)

@@ -1,0 +1,125 @@
+"""Recipes: how a network is trained, as data. The paper's own are here by name.
+
+Nothing is trained here; `optimiser.py` and `loop.py` do what a recipe says.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+OPTIMISERS = ("adam", "sgd")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Optimiser, learning rate and length of a training.
+
+    The rate is multiplied by `gamma` at each of the `milestones`, counted in epochs. `momentum` is
+    that of SGD, and the first beta of Adam.
+    """
+
+    optimiser: str
+    lr: float
+    epochs: int
+    momentum: float = 0.9
+    weight_decay: float = 0.0
+    milestones: tuple[int, ...] = ()
+    gamma: float = 0.1
+    batch_size: int = 128
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "milestones", tuple(self.milestones))
+        if self.optimiser not in OPTIMISERS:
+            raise ValueError(f"optimiser: got {self.optimiser!r}, wanted adam or sgd")
+        for name, low in (("lr", 0.0), ("weight_decay", 0.0), ("gamma", 0.0)):
+            value = getattr(self, name)
+            if not (_is_number(value) and low <= value < math.inf):
+                raise ValueError(f"{name}: got {value!r}, wanted a number of {low:g} or more")
+        if not (_is_number(self.momentum) and 0 <= self.momentum < 1):
+            raise ValueError(f"momentum: got {self.momentum!r}, wanted 0 or more, below 1")
+        for name in ("epochs", "batch_size"):
+            value = getattr(self, name)
+            if type(value) is not int or value < 1:
+                raise ValueError(f"{name}: got {value!r}, wanted a whole number of 1 or more")
+        steps = self.milestones
+        if any(type(m) is not int or m < 1 for m in steps) or sorted(set(steps)) != list(steps):
+            raise ValueError(f"milestones: got {steps}, wanted epochs from 1 on, rising")
+
+    def rate(self, epoch: int) -> float:
+        """The learning rate of an epoch, the first being 0."""
+        return self.lr * self.gamma ** sum(epoch >= milestone for milestone in self.milestones)
+
+    def as_dict(self) -> dict[str, Any]:
+        """What `from_dict` takes, and JSON can hold."""
+        return {**asdict(self), "milestones": list(self.milestones)}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Recipe:
+        """A recipe from a file's values; refuses a key that it does not know."""
+        known = [field.name for field in fields(cls)]
+        for key in values:
+            if key not in known:
+                near = difflib.get_close_matches(str(key), known)
+                hint = f"; did you mean {near[0]!r}?" if near else ""
+                raise ValueError(f"recipe: got the key {key!r}, wanted among {known}{hint}")
+        missing = [name for name in ("optimiser", "lr", "epochs") if name not in values]
+        if missing:
+            raise ValueError(f"recipe: got no {' and no '.join(missing)}, which have no default")
+        return cls(**values)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _resnet(epochs: int, *milestones: int) -> Recipe:
+    return Recipe("sgd", 0.1, epochs, weight_decay=5e-4, milestones=milestones)
+
+
+# The paper's supplement. It gives neither the CNN's batch size nor its weight decay.
+RECIPES = {
+    "cnn-cifar": Recipe("adam", 1e-3, 350),
+    "cnn-svhn": Recipe("adam", 1e-3, 150),
+    "resnet18-cifar": _resnet(350, 150, 250),
+    "resnet18-svhn": _resnet(150, 50, 100),
+}
+
+
+def named_recipe(name: str) -> Recipe:
+    """One of the paper's recipes.
+
+    >>> named_recipe("resnet18-svhn").rate(50)
+    0.010000000000000002
+    """
+    if name not in RECIPES:
+        near = difflib.get_close_matches(name, RECIPES)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ValueError(f"recipe: got {name!r}, wanted one of {', '.join(RECIPES)}{hint}")
+    return RECIPES[name]
+
+
+def paper_recipe(network: str, data: str) -> Recipe:
+    """The paper's recipe for a network on a data set; street digits are trained as SVHN's are."""
+    families = {"cifar": "cifar", "svhn": "svhn", "street-digits": "svhn"}
+    for start, family in families.items():
+        if data.startswith(start):
+            return named_recipe(f"{network}-{family}")
+    raise ValueError(
+        f"recipe: got none, and the paper has none for {data}; wanted one of {', '.join(RECIPES)}, "
+        "or a file"
+    )
+
+
+def read_recipe(path: str | os.PathLike[str]) -> Recipe:
+    """A recipe from a TOML file: `optimiser`, `lr` and `epochs`, and what else is to differ."""
+    try:
+        with open(path, "rb") as file:
+            return Recipe.from_dict(tomllib.load(file))
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error

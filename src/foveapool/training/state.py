@@ -1,0 +1,98 @@
+"""Everything that a step of training changes, in tensors that stay where they are.
+
+So a checkpoint, a CUDA graph and the copies that a graph's capture needs are all the same list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from foveapool.data.batches import Feed, plain_batches, resident
+from foveapool.data.images import DataSet
+from foveapool.training.evaluate import evaluating
+from foveapool.training.optimiser import build_optimiser, optimiser_tensors
+from foveapool.training.parallel import Workers
+from foveapool.training.recipe import Recipe
+from foveapool.training.step import batch_loss, compiled_batch_loss, graph_step, plain_step
+
+
+class TrainingState:
+    """A network on its device with its optimiser, its data, and the losses of the epoch."""
+
+    def __init__(
+        self,
+        network: nn.Module,
+        data: DataSet,
+        recipe: Recipe,
+        seed: int,
+        device: torch.device,
+        workers: Workers,
+    ) -> None:
+        self.device, self.workers = device, workers
+        images, self.test = resident(data, device)
+        self.feed = Feed(
+            images, recipe.batch_size, seed, data.augmentation, workers.rank, workers.size
+        )
+        self.network = network.to(device).train()
+        if device.type == "cuda":
+            network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self._check_outputs(data)
+        workers.follow(list(network.state_dict().values()))
+        self.optimiser = build_optimiser(network, recipe, device)
+        self.losses = torch.zeros(self.feed.steps, device=device)
+        self._noise: dict[str, Tensor] = {}
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The state by name: to save, or to be filled and followed by `use_noise`."""
+        self._noise = {"noise/cpu": torch.get_rng_state()}
+        if self.device.type == "cuda":
+            self._noise["noise/cuda"] = torch.cuda.get_rng_state(self.device)
+        optimiser = optimiser_tensors(self.network, self.optimiser)
+        return {
+            **{f"network/{name}": tensor for name, tensor in self.network.state_dict().items()},
+            **{f"optimiser/{name}": tensor for name, tensor in optimiser.items()},
+            "losses": self.losses,
+            **self._noise,
+        }
+
+    def use_noise(self) -> None:
+        """Puts torch's random generators where `tensors` last found them, or was told they were."""
+        torch.set_rng_state(self._noise["noise/cpu"])
+        if self.device.type == "cuda":
+            torch.cuda.set_rng_state(self._noise["noise/cuda"], self.device)
+
+    def step(self, compile: bool) -> Callable[[], None]:
+        """One step on this state; on a GPU as a CUDA graph."""
+        loss_of = compiled_batch_loss() if compile else batch_loss
+        step = plain_step(
+            self.network, self.feed, self.optimiser, self.losses, self.workers, loss_of
+        )
+        if self.device.type != "cuda":
+            return step
+        captured = graph_step(step, [*self.tensors().values(), self.feed.step])
+        self.use_noise()
+        return captured
+
+    def release(self) -> None:
+        """Lets the gradients go, which lie in the memory of a graph that will not be replayed."""
+        self.optimiser.zero_grad(set_to_none=True)
+
+    def is_finite(self) -> bool:
+        """Whether every number of the network is one."""
+        tensors = [t for t in self.network.state_dict().values() if t.is_floating_point()]
+        return bool(torch.stack([tensor.isfinite().all() for tensor in tensors]).all())
+
+    def _check_outputs(self, data: DataSet) -> None:
+        """Refuses a network for another number of classes, where CUDA would only say "assert"."""
+        images, _ = next(plain_batches(self.feed.images, 1))
+        with evaluating(self.network):
+            shape = tuple(self.network(images).shape)
+        classes = len(data.train.classes)
+        if shape != (1, classes):
+            raise ValueError(
+                f"network: got outputs of shape {shape} for one image, wanted (1, {classes}), one "
+                f"for each class of {data.name}"
+            )

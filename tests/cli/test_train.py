@@ -1,0 +1,99 @@
+"""`foveapool train`: flags over a recipe over the paper's, one folder, one line of answer."""
+
+import json
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from foveapool.cli import train as command
+from foveapool.training.recipe import Recipe, paper_recipe
+
+from ..training.toys import toy_data
+
+app = typer.Typer()
+app.command()(command.train_command)
+QUICK = ["--epochs", "2", "--batch-size", "16", "--width", "4", "--device", "cpu"]
+
+
+@pytest.fixture(autouse=True)
+def toy(monkeypatch):
+    asked = []
+
+    def load(*arguments):
+        asked.append(arguments)
+        return toy_data()
+
+    monkeypatch.setattr(command, "load_data", load)
+    return asked
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def test_a_network_is_trained_into_its_folder_and_not_twice(tmp_path, toy):
+    given = ("cnn", "svhn", *QUICK, "--out", tmp_path / "run", "--seed", 3, "--data-seed", 7)
+    first, second = run(*given), run(*given)
+    assert first.exit_code == second.exit_code == 0, first.output
+    assert first.stdout == second.stdout
+    assert first.stdout.startswith("cnn on svhn, seed 3: error ")
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["lr"] for line in lines] == [1e-3, 1e-3]
+    assert toy == [("svhn", None, 7)] * 2
+
+
+def test_the_seed_gives_other_weights(tmp_path):
+    answers = {
+        run("cnn", "svhn", *QUICK, "--out", tmp_path / str(seed), "--seed", seed).stdout.split(
+            "error"
+        )[1]
+        for seed in (1, 2)
+    }
+    assert len(answers) == 2
+
+
+def test_flags_stand_over_a_file_and_that_over_the_paper(tmp_path):
+    flags = dict.fromkeys(["lr", "epochs", "milestones"])
+    assert command._recipe(None, "resnet18", "cifar10", flags) == paper_recipe(
+        "resnet18", "cifar10"
+    )
+    path = tmp_path / "mine.toml"
+    path.write_text('optimiser = "adam"\nlr = 0.5\nepochs = 7\n')
+    found = command._recipe(str(path), "cnn", "svhn", {**flags, "lr": 0.25, "milestones": (3,)})
+    assert found == Recipe("adam", 0.25, 7, milestones=(3,))
+    named = command._recipe("cnn-cifar", "resnet18", "svhn", {**flags, "epochs": 1})
+    assert (named.optimiser, named.epochs) == ("adam", 1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["cn", "svhn"], "wanted one of"),
+        (["cnn", "svhn", "--lr", "-1"], "lr: got -1.0"),
+        (["cnn", "svhn", "--recipe", "mine"], "recipe: got 'mine'"),
+        (["cnn", "svhn", "--recipe", "none.toml"], "none.toml"),
+        (["cnn", "svhn", "--batch-size", "65"], "batch_size: got 65"),
+        (["cnn", "svhn", "--device", "tpu"], "device: got 'tpu'"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(tmp_path, arguments, message):
+    result = run(*arguments[:2], *QUICK, *arguments[2:], "--out", tmp_path)
+    assert result.exit_code == 2
+    (line,) = [line for line in result.stderr.splitlines() if line.startswith("error: ")]
+    assert message in line
+
+
+def test_milestones_are_epochs(tmp_path):
+    result = run("cnn", "svhn", *QUICK, "--out", tmp_path, "--milestones", "a,b")
+    assert result.exit_code == 2 and "milestones: got 'a,b'" in result.stderr
+    given = ("cnn", "svhn", *QUICK, "--out", tmp_path, "--milestones", "1", "--gamma", "0.5")
+    assert run(*given).exit_code == 0
+    lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["lr"] for line in lines] == [1e-3, 5e-4]
+
+
+def test_training_that_diverges_says_where(tmp_path):
+    given = ("cnn", "svhn", *QUICK, "--out", tmp_path, "--optimiser", "sgd", "--lr", "1e30")
+    result = run(*given)
+    assert result.exit_code == 2 and "in epoch 1, step" in result.stderr

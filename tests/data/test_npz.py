@@ -1,0 +1,120 @@
+"""A data set in one .npz file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from foveapool.data.npz import read_npz
+
+RANDOM = np.random.default_rng(0)
+
+
+def arrays(*shape: int) -> dict[str, np.ndarray]:
+    return {
+        "train_images": RANDOM.integers(0, 256, (5, *shape), dtype=np.uint8),
+        "train_labels": np.array([0, 1, 2, 1, 0]),
+        "test_images": RANDOM.integers(0, 256, (2, *shape), dtype=np.uint8),
+        "test_labels": np.array([3, 0], np.uint8),
+    }
+
+
+def save(folder: Path, **contents: np.ndarray) -> Path:
+    np.savez_compressed(folder / "mine.npz", **contents)
+    return folder / "mine.npz"
+
+
+@pytest.mark.parametrize(
+    ("shape", "axes"),
+    [
+        ((3, 6, 4), (0, 1, 2, 3)),
+        ((6, 4, 3), (0, 3, 1, 2)),
+        ((1, 6, 4), (0, 1, 2, 3)),
+        ((6, 4, 1), (0, 3, 1, 2)),
+        ((3, 3, 5), (0, 1, 2, 3)),
+    ],
+)
+def test_channels_may_come_first_or_last(tmp_path, shape, axes):
+    contents = arrays(*shape)
+    data = read_npz(save(tmp_path, **contents))
+    assert np.array_equal(data.train.images, contents["train_images"].transpose(axes))
+    assert np.array_equal(data.test.images, contents["test_images"].transpose(axes))
+    assert data.train.images.is_contiguous()
+    assert data.train.labels.tolist() == [0, 1, 2, 1, 0]
+    assert data.test.labels.tolist() == [3, 0]
+    assert data.train.classes == ("0", "1", "2", "3")
+
+
+def test_grey_images_need_no_channel(tmp_path):
+    contents = arrays(6, 4)
+    assert np.array_equal(
+        read_npz(save(tmp_path, **contents)).train.images, contents["train_images"][:, None]
+    )
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"train_images": np.zeros((5, 6, 4, 3))}, "train_images: got float64"),
+        ({"test_images": np.zeros((2, 3), np.uint8)}, r"test_images: got uint8 \(2, 3\)"),
+        ({"train_images": np.zeros((5, 3, 6, 3), np.uint8)}, "both the second and the last"),
+        ({"train_images": np.zeros((5, 2, 6, 4), np.uint8)}, "neither the second and the last"),
+        ({"test_images": np.zeros((2, 8, 8, 3), np.uint8)}, r"test of \(3, 8, 8\)"),
+        ({"train_images": np.zeros((4, 6, 4, 3), np.uint8)}, r"wanted int64 \(4,\)"),
+        ({"train_labels": np.zeros(5)}, "train_labels: got float64"),
+        ({"train_labels": np.zeros((5, 1), int)}, r"train_labels: got int64 \(5, 1\)"),
+        ({"train_labels": np.array([0, 1, -1, 0, 0])}, "labels: got -1 to 1"),
+        ({"test_labels": np.array(["a", "b"])}, "test_labels: got <U1"),
+    ],
+)
+def test_other_contents_are_refused(tmp_path, changed, message):
+    path = save(tmp_path, **{**arrays(6, 4, 3), **changed})
+    with pytest.raises(ValueError, match=message) as caught:
+        read_npz(path)
+    assert str(caught.value).startswith(f"{path}: ")
+
+
+def test_missing_arrays_are_named(tmp_path):
+    contents = arrays(6, 4, 3)
+    del contents["test_images"], contents["test_labels"]
+    with pytest.raises(ValueError, match="no test_images, test_labels; wanted the arrays"):
+        read_npz(save(tmp_path, **contents))
+
+
+def test_a_missing_file_is_said(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"mine\.npz: no such file, wanted an \.npz with"):
+        read_npz(tmp_path / "mine.npz")
+
+
+class Mark:
+    """Leaves a file behind when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple:
+        return Path.touch, (self.path,)
+
+
+def test_pickled_objects_are_refused_and_not_run(tmp_path):
+    labels = np.array([Mark(tmp_path / "mark")] * 5, dtype=object)
+    path = save(tmp_path, **{**arrays(6, 4, 3), "train_labels": labels})
+    with pytest.raises(ValueError, match=r"not a whole \.npz file of plain arrays"):
+        read_npz(path)
+    assert not (tmp_path / "mark").exists()
+
+
+@pytest.mark.parametrize("kept", [0, 10, 200, -10])
+def test_a_file_cut_short_is_refused(tmp_path, kept):
+    path = save(tmp_path, **arrays(6, 4, 3))
+    path.write_bytes(path.read_bytes()[:kept])
+    with pytest.raises(ValueError, match=r"not a whole \.npz file"):
+        read_npz(path)
+
+
+def test_a_single_array_is_refused(tmp_path):
+    np.save(tmp_path / "mine.npy", np.zeros(3))
+    with pytest.raises(ValueError, match=r"not a whole \.npz file"):
+        read_npz(tmp_path / "mine.npy")

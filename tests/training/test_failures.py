@@ -1,0 +1,129 @@
+"""What goes wrong in a training says what and where, and loses nothing that was saved."""
+
+import resource
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+from foveapool.training.checkpoint import CHECKPOINT
+from foveapool.training.loop import train
+from foveapool.training.parallel import chosen_device
+from foveapool.training.progress import progress_bar
+
+from .toys import same, toy_data, toy_network, toy_recipe
+
+
+class Explodes(nn.Module):
+    """Gives NaN from the n-th training step on."""
+
+    def __init__(self, step):
+        super().__init__()
+        self.network, self.left = toy_network(), step
+
+    def forward(self, images):
+        self.left -= self.training
+        return self.network(images) * (float("nan") if self.left < 0 else 1.0)
+
+
+def test_a_loss_that_is_no_number_stops_and_keeps_the_last_good_checkpoint(tmp_path):
+    given = {"data": toy_data(), "recipe": toy_recipe(4), "device": "cpu", "folder": tmp_path}
+    message = r"loss: got nan in epoch 2, step 3 of 4.*after 1 epochs and 2 steps, is kept in"
+    with pytest.raises(FloatingPointError, match=message):
+        train(Explodes(6), **given, checkpoint_steps=2)
+    resumed, calm = Explodes(99), Explodes(99)
+    train(resumed, **given)
+    train(calm, **{**given, "folder": None})
+    assert same(resumed, calm)
+
+
+def test_a_loss_that_is_no_number_says_so_without_a_folder():
+    message = r"loss: got nan in epoch 1, step 1 of 4, wanted finite numbers; no checkpoint"
+    with pytest.raises(FloatingPointError, match=message):
+        train(Explodes(0), toy_data(), toy_recipe(1), device="cpu")
+
+
+def test_weights_that_are_not_finite_are_not_saved(tmp_path):
+    # One step an epoch: its loss is still a number, what it leads to is not.
+    recipe, network = toy_recipe(2, batch_size=64), toy_network()
+    network.head.weight.register_hook(lambda gradient: gradient * float("inf"))
+    with pytest.raises(FloatingPointError, match=r"weights that are not finite after 1 epochs"):
+        train(network, toy_data(), recipe, device="cpu", folder=tmp_path)
+    assert not (tmp_path / CHECKPOINT).exists()
+
+
+def test_a_full_disk_is_reported_and_the_old_checkpoint_kept(tmp_path):
+    given = {"data": toy_data(), "device": "cpu", "folder": tmp_path}
+
+    def fill(progress):
+        if progress.done == 6:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, hard))
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        with pytest.raises(OSError, match=r"checkpoint.safetensors: could not be written.*is kept"):
+            train(toy_network(), recipe=toy_recipe(4), progress=fill, checkpoint_steps=4, **given)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert {path.name for path in tmp_path.iterdir()} == {CHECKPOINT, "lock", "metrics.jsonl"}
+    resumed, calm = toy_network(), toy_network()
+    train(resumed, recipe=toy_recipe(4), **given)
+    train(calm, recipe=toy_recipe(4), **{**given, "folder": None})
+    assert same(resumed, calm)
+
+
+def test_too_little_gpu_memory_says_what_to_lower(monkeypatch):
+    def too_much(network, feed):
+        raise torch.OutOfMemoryError("tried to allocate 2 GiB")
+
+    monkeypatch.setattr("foveapool.training.state.batch_loss", too_much)
+    message = r"too small for batch_size 16: lower it or the network's width.*2 GiB"
+    with pytest.raises(torch.OutOfMemoryError, match=message):
+        train(toy_network(), toy_data(), toy_recipe(1), device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"compile": True}, r"compile: got the device cpu, wanted cuda"),
+        ({"tensorboard": True}, r"tensorboard: got no folder"),
+        ({"evaluate_every": 0}, r"evaluate_every: got 0, wanted 1 or more"),
+        ({"checkpoint_steps": -1}, r"checkpoint_steps: got -1"),
+        ({"recipe": toy_recipe(1, batch_size=65)}, r"batch_size: got 65, wanted 1 to 64"),
+        ({"network": nn.Flatten()}, r"network: got outputs of shape \(1, 768\).*\(1, 4\)"),
+        ({"device": "gpu"}, r"device: got 'gpu', wanted cpu, cuda or cuda:1"),
+        ({"device": "meta"}, r"device: got 'meta', wanted cpu"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused_by_name(change, message):
+    given = {"network": toy_network(), "data": toy_data(), "recipe": toy_recipe(1)}
+    with pytest.raises(ValueError, match=message):
+        train(**{**given, "device": "cpu", **change})
+
+
+def test_a_network_with_nothing_to_train_is_refused():
+    network = toy_network().requires_grad_(False)
+    with pytest.raises(ValueError, match=r"network: got no trainable parameter"):
+        train(network, toy_data(), toy_recipe(1), device="cpu")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_a_gpu_that_is_not_there_is_refused():
+    with pytest.raises(ValueError, match=r"device: got 'cuda', wanted cpu"):
+        chosen_device("cuda")
+    assert chosen_device() == torch.device("cpu")
+
+
+@pytest.mark.parametrize(("module", "extra"), [("tensorboard", "tensorboard"), ("rich", "cli")])
+def test_a_missing_extra_is_named(tmp_path, monkeypatch, module, extra):
+    for name in [name for name in sys.modules if name.split(".")[0] == module]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delitem(sys.modules, "torch.utils.tensorboard", raising=False)
+    monkeypatch.setitem(sys.modules, module, None)
+    given = {"data": toy_data(), "recipe": toy_recipe(1), "device": "cpu", "folder": tmp_path}
+    with pytest.raises(ImportError, match=rf"{module}: not installed.*foveapool\[{extra}\]"):
+        if module == "rich":
+            with progress_bar("toy"):
+                pass
+        train(toy_network(), tensorboard=True, **given)

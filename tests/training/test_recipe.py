@@ -1,0 +1,81 @@
+"""Recipes: the paper's numbers, and a clear word about every other number."""
+
+import pytest
+
+from foveapool.training.recipe import (
+    RECIPES,
+    Recipe,
+    named_recipe,
+    paper_recipe,
+    read_recipe,
+)
+
+PLAIN = {"optimiser": "sgd", "lr": 0.1, "epochs": 2}
+
+
+def test_the_resnet_is_trained_as_the_paper_says():
+    for data, epochs, milestones in (("cifar100", 350, (150, 250)), ("svhn", 150, (50, 100))):
+        recipe = paper_recipe("resnet18", data)
+        assert (recipe.optimiser, recipe.momentum, recipe.weight_decay) == ("sgd", 0.9, 5e-4)
+        assert (recipe.epochs, recipe.milestones, recipe.batch_size) == (epochs, milestones, 128)
+        rates = [recipe.rate(m + d) for m in milestones for d in (-1, 0)]
+        assert rates == pytest.approx([0.1, 0.01, 0.01, 0.001])
+
+
+def test_the_cnn_is_trained_by_adam_at_one_rate():
+    for data, epochs in (("cifar10", 350), ("svhn-reduced", 150), ("street-digits", 150)):
+        recipe = paper_recipe("cnn", data)
+        assert (recipe.optimiser, recipe.epochs) == ("adam", epochs)
+        assert {recipe.rate(epoch) for epoch in range(epochs)} == {1e-3}
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_recipe_survives_being_written_down(name):
+    assert Recipe.from_dict(RECIPES[name].as_dict()) == RECIPES[name]
+
+
+def test_a_recipe_is_read_from_a_file(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text('optimiser = "adam"\nlr = 0.002\nepochs = 5\nmilestones = [2, 4]\n')
+    assert read_recipe(path) == Recipe("adam", 0.002, 5, milestones=(2, 4))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"batchsize": 3}, r"got the key 'batchsize', wanted among.*did you mean 'batch_size'"),
+        ({"optimiser": "rmsprop"}, r"optimiser: got 'rmsprop', wanted adam or sgd"),
+        ({"lr": -1}, r"lr: got -1, wanted a number of 0 or more"),
+        ({"lr": "0.1"}, r"lr: got '0.1'"),
+        ({"weight_decay": float("nan")}, r"weight_decay: got nan"),
+        ({"momentum": 1}, r"momentum: got 1, wanted 0 or more, below 1"),
+        ({"epochs": 0}, r"epochs: got 0, wanted a whole number of 1"),
+        ({"batch_size": 2.5}, r"batch_size: got 2.5"),
+        ({"milestones": [4, 2]}, r"milestones: got \(4, 2\), wanted epochs from 1 on, rising"),
+    ],
+)
+def test_what_a_recipe_cannot_mean_is_refused_by_name(tmp_path, changes, message):
+    with pytest.raises(ValueError, match=message):
+        Recipe.from_dict({**PLAIN, **changes})
+
+
+def test_a_file_is_named_in_the_error(tmp_path):
+    path = tmp_path / "mine.toml"
+    for text, message in (
+        ("lr = ", "mine.toml: "),
+        ("lr = 0.1", r"mine.toml: recipe: got no optimiser and no epochs"),
+    ):
+        path.write_text(text)
+        with pytest.raises(ValueError, match=message):
+            read_recipe(path)
+    with pytest.raises(FileNotFoundError):
+        read_recipe(tmp_path / "none.toml")
+
+
+def test_an_unknown_recipe_is_answered_with_those_there_are():
+    with pytest.raises(
+        ValueError, match=r"got 'cnn-cifr', wanted one of.*did you mean 'cnn-cifar'"
+    ):
+        named_recipe("cnn-cifr")
+    with pytest.raises(ValueError, match=r"the paper has none for npz:x; wanted one of cnn-cifar"):
+        paper_recipe("cnn", "npz:x")
