@@ -34,8 +34,8 @@ format: $(READY) ## mend style and layout
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-demo: $(READY) ## the method from end to end on a small example, into runs/demo
-	$(BIN)/python -m foveapool.demo
+demo: $(READY) ## the whole experiment on street digits in a few minutes, into runs/demo
+	$(BIN)/foveapool demo
 
 wheel: $(READY) ## build the wheel and import it from an empty environment
 	.ci/check-wheel

@@ -9,11 +9,10 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+from maps import street_maps
 from matplotlib.figure import Figure
 
 import foveapool as fp
-from foveapool.data.segment_digits import segment_digits
-from foveapool.demo import convolution_maps
 from foveapool.records import Row, read_rows
 from foveapool.report.figures import operator_figure
 
@@ -149,8 +148,8 @@ def main() -> None:
         fill(document)
     images = ROOT / "docs/images"
     growth_figure().savefig(images / "scaling.png", dpi=110)
-    scenes, labels = segment_digits(3000, seed=0)
-    scatter = fp.compute_scatter(convolution_maps(scenes), labels, num_classes=10)
+    maps, labels = street_maps(3000, channels=32)
+    scatter = fp.compute_scatter(maps, labels, num_classes=10)
     operator_figure(fp.solve_pooling(scatter, (16, 16))).savefig(images / "operator.png", dpi=110)
 
 

@@ -19,16 +19,15 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
+from maps import street_maps
 from torch import Tensor
 
 import foveapool as fp
-from foveapool.data.segment_digits import segment_digits
-from foveapool.demo import convolution_maps
 from foveapool.pooling.accumulate import ScatterAccumulator
 from foveapool.pooling.grid import penalty
 from foveapool.records import Row, append_rows, provenance
 
-DATA = "segment digits"
+DATA = "street digits"
 NETWORK = "random convolutions"
 
 
@@ -74,8 +73,7 @@ class Results:
 def maps_of(size: int, count: int, device: str = "cpu") -> tuple[Tensor, Tensor]:
     """Maps of `size` x `size` places: one convolution with stride 1; for 16, one with 2 behind."""
     halvings = 1 if size == 16 else 0
-    images, labels = segment_digits(count, seed=0, size=size * 2**halvings)
-    return convolution_maps(images.to(device), 64, halvings), labels.to(device)
+    return street_maps(count, size, halvings, device=device)
 
 
 def peers(options: argparse.Namespace, results: Results) -> None:
@@ -185,8 +183,7 @@ def large(options: argparse.Namespace, results: Results) -> None:
     batches = 4
 
     def batch(seed: int) -> tuple[Tensor, Tensor]:
-        images, labels = segment_digits(128, seed=seed, size=size)
-        return convolution_maps(images.to(device), 64), labels.to(device)
+        return street_maps(128, size, device=device, seed=seed)
 
     for seed in range(batches):
         moments.update(*batch(seed))

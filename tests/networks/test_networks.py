@@ -8,9 +8,9 @@ from torch.nn import functional as F
 from foveapool.networks.build import NETWORKS, build, initialise
 from foveapool.networks.cnn import CNN
 from foveapool.networks.resnet import PLACEMENTS, PreActResNet18
-from foveapool.networks.sites import maps_at
 from foveapool.pooling.module import LinearPool2d
 from foveapool.pooling.rivals import RIVALS, rival
+from foveapool.surgery.capture import inputs_of
 
 IMAGES = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
 
@@ -55,7 +55,7 @@ def test_the_site_tells_what_reaches_the_layer(name, layer):
     before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
     for placement in PLACEMENTS if name == "resnet18" else (None,):
         site = network.site(layer, placement)
-        maps = maps_at(network, site, IMAGES)
+        maps = inputs_of(network, IMAGES, [site.module])[site.module]
         assert tuple(maps.shape) == (2, site.channels, *site.in_shape)
         assert not maps.requires_grad
     assert network.training and not network.head.training
@@ -71,7 +71,8 @@ def test_the_maps_of_a_site_are_those_that_a_pooling_there_reads(placement):
     seen = []
     pooling.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
     pooled.eval()(IMAGES)
-    assert torch.equal(maps_at(plain, plain.site(2, placement), IMAGES), seen[0])
+    module = plain.site(2, placement).module
+    assert torch.equal(inputs_of(plain, IMAGES, [module])[module], seen[0])
 
 
 @pytest.mark.parametrize("pooling", RIVALS)

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from foveapool.cli.errors import user_errors
 from foveapool.data.check import check_counts, check_files, class_counts
 from foveapool.data.download import download
 from foveapool.data.fetch import Progress
@@ -69,7 +70,7 @@ def check(
     failed = False
     for name in names:
         try:
-            with _user_errors():
+            with user_errors():
                 _check(name, root)
         except typer.Exit:
             failed = True
@@ -110,7 +111,7 @@ def download_sets(
 ) -> None:
     """Fetches published files, goes on where a download broke off, verifies and unpacks them."""
     root = resolve_root(data_root)
-    with _user_errors():
+    with user_errors():
         sets = {official.name: official for official in map(official_set, names)}
         for name, official in sets.items():
             with _bar() as progress:
@@ -140,13 +141,3 @@ def _bar() -> Iterator[Progress]:
             bar.update(tasks[what], completed=done)
 
         yield show
-
-
-@contextmanager
-def _user_errors() -> Iterator[None]:
-    """Turns what a user can mend into one line and exit code 2."""
-    try:
-        yield
-    except (ValueError, OSError, ImportError) as error:
-        typer.echo(f"error: {' '.join(str(error).split())}", err=True)
-        raise typer.Exit(2) from None

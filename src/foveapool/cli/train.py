@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+import json
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any
 
-import torch
 import typer
 
+from foveapool.cli.errors import user_errors
+from foveapool.cli.fit import RUN
 from foveapool.data.registry import NAMES, load_data
 from foveapool.networks.build import NETWORKS, build
 from foveapool.training.loop import train
@@ -74,7 +75,7 @@ def train_command(
         "milestones": _whole_numbers("milestones", milestones),
         "gamma": gamma,
     }
-    with _user_errors(), ExitStack() as stack:
+    with user_errors(), ExitStack() as stack:
         chosen = _recipe(recipe, network, data, flags)
         images = load_data(data, data_root, data_seed)
         built = build(
@@ -85,6 +86,8 @@ def train_command(
             in_channels=images.train.images.shape[1],
             in_shape=tuple(images.train.images.shape[2:]),
         )
+        note = {"network": network, "data": data, "width": width, "seed": seed}
+        _note(out, {**note, "data_seed": data_seed})
         place = stack.enter_context(torchrun_workers(chosen_device(device)))
         leads = Workers.current().leads
         title = f"{network} on {data}, seed {seed}"
@@ -109,6 +112,15 @@ def train_command(
         )
 
 
+def _note(out: Path, facts: dict[str, Any]) -> None:
+    """Says in the run folder what `foveapool fit` has to know; an older note stays."""
+    out.mkdir(parents=True, exist_ok=True)
+    if not (out / RUN).exists():
+        temporary = out / f".{RUN}"
+        temporary.write_text(json.dumps(facts, indent=1), "utf-8")
+        temporary.replace(out / RUN)
+
+
 def _recipe(given: str | None, network: str, data: str, flags: dict[str, Any]) -> Recipe:
     """The flags over the named or read recipe, that over the paper's."""
     if given is None:
@@ -128,13 +140,3 @@ def _whole_numbers(name: str, text: str | None) -> tuple[int, ...] | None:
         return tuple(int(part) for part in text.split(",") if part.strip())
     except ValueError:
         raise typer.BadParameter(f"{name}: got {text!r}, wanted epochs such as 150,250") from None
-
-
-@contextmanager
-def _user_errors() -> Iterator[None]:
-    """Turns what a user can mend into one line and exit code 2."""
-    try:
-        yield
-    except (ValueError, OSError, ImportError, ArithmeticError, torch.OutOfMemoryError) as error:
-        typer.echo(f"error: {' '.join(str(error).split())}", err=True)
-        raise typer.Exit(2) from None

@@ -13,6 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+Normalisation = Literal["channel", "image"]
+
 
 @dataclass(frozen=True, eq=False)
 class Images:
@@ -74,7 +76,7 @@ class DataSet:
     name: str
     train: Images
     test: Images
-    normalisation: Literal["channel", "image"]
+    normalisation: Normalisation
     augmentation: Augmentation | None
 
     def __post_init__(self) -> None:

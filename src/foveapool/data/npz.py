@@ -10,16 +10,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from foveapool.data.images import DataSet, Images
+from foveapool.data.images import DataSet, Images, Normalisation
 
 _ARRAYS = ("train_images", "train_labels", "test_images", "test_labels")
+_CHOICE = "normalisation"
 
 
 def read_npz(path: Path) -> DataSet:
     """The set in a file with the arrays train_images, train_labels, test_images, test_labels.
 
     Images are uint8 (n, H, W, C), (n, C, H, W) with 1 or 3 channels, or grey (n, H, W); labels
-    whole numbers from 0 on. Classes are named by their numbers. Nothing is unpickled.
+    whole numbers from 0 on. Classes are named by their numbers. A string `normalisation`, "image"
+    or "channel" (the default), may stand beside them. Nothing is unpickled.
     """
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file, wanted an .npz with {', '.join(_ARRAYS)}")
@@ -27,6 +29,7 @@ def read_npz(path: Path) -> DataSet:
         with np.load(path, allow_pickle=False) as file:
             missing = [name for name in _ARRAYS if name not in file.files]
             arrays = {name: file[name] for name in _ARRAYS if not missing}
+            normalisation = str(file[_CHOICE]) if _CHOICE in file.files else "channel"
     except (ValueError, OSError, EOFError, TypeError, zipfile.BadZipFile, zlib.error) as error:
         raise ValueError(
             f"{path}: not a whole .npz file of plain arrays ({error}); write it with "
@@ -42,9 +45,17 @@ def read_npz(path: Path) -> DataSet:
             Images(_images(f"{part}_images", arrays), labels[part], classes)
             for part in ("train", "test")
         )
-        return DataSet(f"npz:{path}", train, test, normalisation="channel", augmentation=None)
+        return DataSet(f"npz:{path}", train, test, _normalisation(normalisation), augmentation=None)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
+
+
+def _normalisation(value: str) -> Normalisation:
+    if value == "channel":
+        return "channel"
+    if value == "image":
+        return "image"
+    raise ValueError(f"{_CHOICE}: got {value!r}, wanted 'channel' or 'image'")
 
 
 def _labels(name: str, arrays: dict[str, np.ndarray]) -> Tensor:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 LAYERS = (1, 2, 3)
 
@@ -90,30 +90,6 @@ def fitting_poolings(
             )
         found[layer] = (pooling, got[1])
     return found
-
-
-def maps_at(network: nn.Module, site: PoolingSite, images: Tensor) -> Tensor:
-    """The maps (B, channels, *in_shape) that reach a site: what a pooling there is fitted on.
-
-    In evaluation mode and without gradients; every module's own mode is put back. Works for a
-    site that is a whole block, such as the placement `before`, as well.
-    """
-    found: list[Tensor] = []
-
-    def look(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        found.append(inputs[0])
-
-    modes = {module: module.training for module in network.modules()}
-    hook = network.get_submodule(site.module).register_forward_pre_hook(look)
-    try:
-        network.eval()
-        with torch.no_grad():
-            network(images)
-    finally:
-        hook.remove()
-        for module, training in modes.items():
-            module.training = training
-    return found[0]
 
 
 def _dry_run(pooling: nn.Module, layer: int, shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -1,8 +1,9 @@
 """The second pass: A and B from batches of feature maps.
 
 With class sizes known from the first pass, B is one weighted Gram matrix: N x N, not Q x N x N.
-Features are centred by their channel's mean before they are multiplied, so large means do not
-cancel; products are float32 (float64 for float64 features), their sum is float64.
+Neither changes with a constant added to a place of a channel, so each place is brought near zero
+before it is multiplied: large means do not cancel, and constant places vanish. Products are float32
+(float64 for float64 features), their sum is float64.
 """
 
 from __future__ import annotations
@@ -74,10 +75,6 @@ class ScatterAccumulator:
         )
         self._counts = torch.zeros_like(moments.counts)
         self._workspace = Workspace()
-        # Subtracting first keeps every digit, however large a channel's level; where levels are
-        # small, scaling and centring in one go is as exact, and faster on a GPU.
-        large = (moments.mean.abs() > 4 * moments.std) & (moments.std > 0)
-        self._subtract_first = device.type == "cpu" or bool(large.any())
 
     def _class_weights(self) -> Tensor:
         """One for each class (Algorithm 1), or proportional to its size; Q in all either way."""
@@ -110,11 +107,7 @@ class ScatterAccumulator:
     def _add(self, maps: Tensor, labels: Tensor, share: Tensor) -> None:
         weight = (share[:, None] * self._channel_scale()).to(maps.dtype)[:, :, None]
         rows = self._workspace.take("rows", maps.shape, maps.dtype, maps.device)
-        level = self.moments.mean.to(maps.dtype)[:, None]
-        if self._subtract_first:
-            torch.sub(maps, level, out=rows).mul_(weight)
-        else:
-            torch.addcmul(-level * weight, maps, weight, out=rows)
+        torch.sub(maps, self.moments.level.to(maps.dtype), out=rows).mul_(weight)
         self._add_class_sums(rows, labels)
         rows = rows.flatten(0, 1)
         if self.settings.precision == "bf16" and rows.dtype == torch.float32:
@@ -230,7 +223,7 @@ class ScatterAccumulator:
         return accumulator
 
 
-_MOMENT_TENSORS = ("counts", "bins", "mean", "std")
+_MOMENT_TENSORS = ("counts", "bins", "mean", "std", "level")
 
 
 def compute_scatter(

@@ -39,6 +39,7 @@ class Moments:
     bins: Tensor  # (Q,) bins of `sampling.random_bins` that are kept
     mean: Tensor  # (C,) float64
     std: Tensor  # (C,) float64; 0 for a dead channel, which then takes no part
+    level: Tensor  # (C, N) float64, near the mean of each place: what the second pass subtracts
     in_shape: tuple[int, ...]
     class_cap: int | None
     seed: int
@@ -88,15 +89,16 @@ class ChannelMoments:
         settings = self.settings
         batch = check_batch(features, labels, ids, self.seen, settings.num_classes, self._layout())
         if len(batch.maps):
-            pilot = self._state.get("pilot")
-            if pilot is None:
+            pilot, level = self._state.get("pilot"), self._state.get("level")
+            if pilot is None or level is None:
                 # Any value near the mean will do: sums of squares around it do not cancel. It is
                 # one that float32 holds exactly, so that what is subtracted is what is remembered.
                 pilot = batch.maps[0].mean(1).float().double()
+                level = batch.maps.mean(0).float().double()
             sums, squares = self._around_pilot(batch, pilot)
             if not bool((sums.sum() + squares.sum()).isfinite()):
                 batch.raise_not_finite()
-            self._add(batch, pilot, sums, squares)
+            self._add(batch, pilot, level, sums, squares)
         self.seen += len(batch.maps)
 
     def _around_pilot(self, batch: Batch, pilot: Tensor) -> tuple[Tensor, Tensor]:
@@ -112,9 +114,11 @@ class ChannelMoments:
             torch.sum(around.square_(), 2, dtype=torch.float64, out=squares[piece])
         return sums, squares
 
-    def _add(self, batch: Batch, pilot: Tensor, sums: Tensor, squares: Tensor) -> None:
+    def _add(
+        self, batch: Batch, pilot: Tensor, level: Tensor, sums: Tensor, squares: Tensor
+    ) -> None:
         if not self._state:
-            self._allocate(batch.in_shape, pilot)
+            self._allocate(batch.in_shape, pilot, level)
         bins = random_bins(batch.ids, self.settings.seed) if self._bins > 1 else 0
         cell = batch.labels * self._bins + bins
         state = self._state
@@ -129,11 +133,12 @@ class ChannelMoments:
     def _layout(self) -> Layout | None:
         return (len(self._state["pilot"]), self.in_shape) if self.in_shape is not None else None
 
-    def _allocate(self, in_shape: tuple[int, ...], pilot: Tensor) -> None:
+    def _allocate(self, in_shape: tuple[int, ...], pilot: Tensor, level: Tensor) -> None:
         self.in_shape = in_shape
         cells = (self.settings.num_classes, self._bins)
         self._state = {
             "pilot": pilot,
+            "level": level,
             "counts": torch.zeros(cells, dtype=torch.int64, device=pilot.device),
             "sums": pilot.new_zeros(*cells, len(pilot)),
             "squares": pilot.new_zeros(*cells, len(pilot)),
@@ -146,6 +151,7 @@ class ChannelMoments:
         entries = state["counts"][..., None] * float(torch.Size(self.in_shape or ()).numel())
         return {
             "pilot": pilot,
+            "level": state["level"],
             "counts": state["counts"],
             "sums": state["sums"] + entries * move,
             "squares": state["squares"] + 2 * move * state["sums"] + entries * move.square(),
@@ -167,7 +173,8 @@ class ChannelMoments:
         if other._state:
             if not self._state:
                 assert other.in_shape is not None
-                self._allocate(other.in_shape, other._state["pilot"].clone())
+                theirs = other._state
+                self._allocate(other.in_shape, theirs["pilot"].clone(), theirs["level"].clone())
             theirs = other._around(self._state["pilot"].to(other._state["pilot"]))
             for name in ("counts", "sums", "squares"):
                 self._state[name] += theirs[name].to(self._state[name].device)
@@ -177,15 +184,21 @@ class ChannelMoments:
         """Makes every process of `torch.distributed` hold the sum over all of them."""
         for theirs in from_all_processes(self._facts(), group):
             same_facts("ChannelMoments", self._facts(), theirs)
-        mine = (self._state["pilot"].cpu(), self.in_shape) if self._state else None
-        # A process without data must still take part: it learns the sizes from the others.
-        pilot, in_shape = next(filter(None, from_all_processes(mine, group)), (None, None))
-        if pilot is None or in_shape is None:
-            return
+        mine = None
         if self._state:
-            self._state = self._around(pilot.to(self._state["pilot"].device))
+            mine = (self._state["pilot"].cpu(), self._state["level"].cpu(), self.in_shape)
+        # A process without data must still take part: it learns the sizes from the others.
+        first = next(filter(None, from_all_processes(mine, group)), None)
+        if first is None:
+            return
+        pilot, level, in_shape = first
+        assert in_shape is not None
+        if self._state:
+            device = self._state["pilot"].device
+            self._state = {**self._around(pilot.to(device)), "level": level.to(device)}
         else:
-            self._allocate(in_shape, pilot.to(collective_device(group)))
+            device = collective_device(group)
+            self._allocate(in_shape, pilot.to(device), level.to(device))
         sum_over_processes((self._state[name] for name in ("counts", "sums", "squares")), group)
 
     def compute(self) -> Moments:
@@ -214,9 +227,9 @@ class ChannelMoments:
         entries = float(counts.sum() * torch.Size(self.in_shape or ()).numel())
         around = (state["sums"] * chosen[..., None]).sum((0, 1)) / entries
         variance = (state["squares"] * chosen[..., None]).sum((0, 1)) / entries - around.square()
-        level = state["pilot"] + around
+        mean = state["pilot"] + around
         # A constant channel leaves rounding behind, relative to its level.
-        dead = variance <= 1e-12 * level.square().clamp(min=1e-30)
+        dead = variance <= 1e-12 * mean.square().clamp(min=1e-30)
         if settings.dead_channels == "error" and bool(dead.any()):
             names = dead.nonzero().flatten().tolist()
             raise ValueError(
@@ -225,7 +238,16 @@ class ChannelMoments:
             )
         std = torch.where(dead, 0.0, variance.clamp(min=0).sqrt())
         assert self.in_shape is not None
-        return Moments(counts, kept, level, std, self.in_shape, settings.class_cap, settings.seed)
+        return Moments(
+            counts,
+            kept,
+            mean,
+            std,
+            state["level"],
+            self.in_shape,
+            settings.class_cap,
+            settings.seed,
+        )
 
     def _facts(self) -> dict[str, Any]:
         shape = None if self.in_shape is None else list(self.in_shape)

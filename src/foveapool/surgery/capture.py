@@ -7,7 +7,7 @@ the network is as its owner left it: mode, gradients, hooks.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any
 
 import torch
@@ -18,7 +18,7 @@ from foveapool.surgery.find import Downsampling, downsampling_layers
 from foveapool.surgery.geometry import Unstrided
 from foveapool.surgery.replace import matching
 from foveapool.surgery.standin import MODES, Mode
-from foveapool.surgery.visit import call, device_of, dry_run, hooked, unwrapped
+from foveapool.surgery.visit import call, device_of, dry_run, hooked, module_named, unwrapped
 
 
 def capture(
@@ -56,7 +56,7 @@ def shrinking(
         raise ValueError("layer: got no name, wanted one or more")
     found = {each.name: each for each in downsampling_layers(model, batch.first())}
     # A module that goes by several names is listed under its first.
-    first = {module: name for name, module in reversed(list(model.named_modules()))}
+    first = {module: name for name, module in model.named_modules()}
     wanted = set()
     for key in keys:
         names = {first[model.get_submodule(name)] for name in matching(model, key)}
@@ -82,35 +82,47 @@ def maps_of(
 ) -> dict[str, Tensor]:
     """The maps of one batch, which is on the network's device, at each layer of `targets`."""
     model = unwrapped(model)
-    modules = {name: model.get_submodule(name) for name in targets}
+    maps = inputs_of(model, batch.inputs, list(targets), autocast)
+    if mode == "after":
+        with dry_run(model), _autocast(model, autocast):
+            for name, x in maps.items():
+                maps[name] = _at_stride_one(model.get_submodule(name), x, targets[name])
+    return maps
+
+
+def inputs_of(
+    model: nn.Module, inputs: Any, names: Sequence[str], autocast: torch.dtype | None = None
+) -> dict[str, Tensor]:
+    """What the modules of these names are given when the network is called with `inputs`.
+
+    In evaluation mode, without gradients; the pass ends where the last of them begins.
+    """
+    model = unwrapped(model)
     seen: dict[str, Tensor] = {}
 
     def watch(name: str) -> Callable[..., None]:
-        def hook(module: nn.Module, inputs: tuple[Any, ...]) -> None:
+        def hook(module: nn.Module, given: tuple[Any, ...]) -> None:
             if name in seen:
                 return
-            last = len(seen) == len(targets) - 1
+            last = len(seen) == len(names) - 1
             # A copy, because layers behind this one may write into what they are given.
-            seen[name] = inputs[0] if last else inputs[0].clone()
+            seen[name] = given[0] if last else given[0].clone()
             if last:
                 raise _Enough
 
         return hook
 
-    kind = device_of(model).type
-    cast = torch.autocast(kind, dtype=autocast) if autocast else nullcontext()
-    hooks = [(module, watch(name)) for name, module in modules.items()]
-    with dry_run(model), cast:
-        with hooked(hooks, before=True), suppress(_Enough):
-            call(model, batch.inputs)
-        missing = [name for name in targets if name not in seen]
-        if missing:
-            raise ValueError(f"layer: {missing} were not reached by the forward pass of a batch")
-        if mode == "after":
-            seen = {
-                name: _at_stride_one(modules[name], x, targets[name]) for name, x in seen.items()
-            }
-    return {name: seen[name] for name in targets}
+    hooks = [(module_named(model, name), watch(name)) for name in names]
+    with dry_run(model), _autocast(model, autocast), hooked(hooks, before=True), suppress(_Enough):
+        call(model, inputs)
+    missing = [name for name in names if name not in seen]
+    if missing:
+        raise ValueError(f"layer: {missing} were not reached by the forward pass of a batch")
+    return {name: seen[name] for name in names}
+
+
+def _autocast(model: nn.Module, dtype: torch.dtype | None) -> AbstractContextManager[Any]:
+    return nullcontext() if dtype is None else torch.autocast(device_of(model).type, dtype=dtype)
 
 
 def _at_stride_one(layer: nn.Module, x: Tensor, found: Downsampling) -> Tensor:

@@ -8,8 +8,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from foveapool.surgery.geometry import POOLINGS, pair
-from foveapool.surgery.visit import call, dry_run, hooked, unwrapped
+from foveapool.surgery.geometry import POOLINGS, stride_of
+from foveapool.surgery.visit import call, dry_run, hooked, unwrapped, version_of
 
 
 @dataclass(frozen=True)
@@ -33,11 +33,12 @@ class _Visit:
     module: nn.Module
     source: Tensor
     target: Tensor
+    version: int | None  # of the source, which others may write into later
     calls: int = 1
 
 
 def downsampling_layers(model: nn.Module, example: Any) -> list[Downsampling]:
-    """The convolutions and poolings of `model` that shrink a map, in the order of the forward pass.
+    """The convolutions and poolings in `model` that shrink a map, in the order of the forward pass.
 
     `example` is what the model is called with: a tensor, a tuple of arguments or a dict of them.
     Names are those inside of `torch.compile` and `DistributedDataParallel`. Global pooling, down
@@ -57,14 +58,14 @@ def downsampling_layers(model: nn.Module, example: Any) -> list[Downsampling]:
             if name in visits:
                 visits[name].calls += 1
             elif inputs and _strides(module) and _shrinks(inputs[0], output):
-                visits[name] = _Visit(module, inputs[0], output)
+                visits[name] = _Visit(module, inputs[0], output, version_of(inputs[0]))
 
         return hook
 
     candidates = {
         name: module
         for name, module in model.named_modules()
-        if isinstance(module, (nn.Conv2d, *POOLINGS))
+        if name and isinstance(module, (nn.Conv2d, *POOLINGS))
     }
     with dry_run(model), hooked((m, visit(name)) for name, m in candidates.items()):
         call(model, example)
@@ -73,7 +74,8 @@ def downsampling_layers(model: nn.Module, example: Any) -> list[Downsampling]:
 
 def _strides(module: nn.Module) -> bool:
     """Whether the layer leaves places out, rather than losing its edges for want of padding."""
-    return max(pair(getattr(module, "stride", 2))) > 1
+    steps = stride_of(module)
+    return steps is None or max(steps) > 1
 
 
 def _shrinks(source: Any, target: Any) -> bool:
@@ -90,7 +92,9 @@ def _described(name: str, visits: Mapping[str, _Visit]) -> Downsampling:
     visit = visits[name]
     source, target = visit.source, visit.target
     siblings = tuple(
-        other for other, that in visits.items() if other != name and that.source is source
+        other
+        for other, that in visits.items()
+        if other != name and that.source is source and that.version == visit.version
     )
     ratio = target.shape[1] / source.shape[1]
     return Downsampling(

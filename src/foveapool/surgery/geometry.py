@@ -30,10 +30,18 @@ def pair(value: Any) -> Pair:
     return first, second
 
 
-def out_shape_of(layer: nn.Module, in_shape: Pair, stride: Any = None) -> Pair | None:
+def stride_of(layer: Any) -> Pair | None:
+    """The steps that a layer takes; None for poolings that are told their output size instead."""
+    if not hasattr(layer, "stride"):
+        return None
+    # LPPool2d keeps a None where others write down the size of their window.
+    return pair(layer.stride or layer.kernel_size)
+
+
+def out_shape_of(layer: nn.Module, in_shape: Pair, steps: Pair | None = None) -> Pair | None:
     """The map size that a layer makes of `in_shape`; None where only running it would tell.
 
-    `stride` stands in for a stride that was taken from the layer.
+    `steps` stand in for a stride that was taken from the layer.
     """
     if isinstance(layer, (nn.AdaptiveAvgPool2d, nn.AdaptiveMaxPool2d)):
         height, width = pair(layer.output_size)
@@ -42,20 +50,24 @@ def out_shape_of(layer: nn.Module, in_shape: Pair, stride: Any = None) -> Pair |
         return None
     sizes = []
     for axis in range(2):
-        step, padding = pair(stride or layer.stride)[axis], pair(layer.padding)[axis]
+        step = (steps or pair(layer.stride))[axis]
         room = _places(layer, in_shape)[axis] - 1
-        steps = room // step
+        last = room // step
         if getattr(layer, "ceil_mode", False):
-            steps = -(-room // step)
+            last = -(-room // step)
             # The last window has to begin inside of the map, or in the padding before it.
-            steps -= steps * step >= in_shape[axis] + padding
-        sizes.append(steps + 1)
+            last -= last * step >= in_shape[axis] + _padding(layer)[axis]
+        sizes.append(last + 1)
     return sizes[0], sizes[1]
+
+
+def _padding(layer: Any) -> Pair:
+    return (0, 0) if layer.padding == "valid" else pair(layer.padding)
 
 
 def _places(layer: Any, in_shape: Pair) -> Pair:
     """How many windows fit at stride 1."""
-    padding, dilation = pair(layer.padding), pair(getattr(layer, "dilation", 1))
+    padding, dilation = _padding(layer), pair(getattr(layer, "dilation", 1))
     kernel = pair(layer.kernel_size)
     first, second = (
         in_shape[axis] + 2 * padding[axis] - dilation[axis] * (kernel[axis] - 1)
@@ -67,8 +79,9 @@ def _places(layer: Any, in_shape: Pair) -> Pair:
 class Unstrided(nn.Module):
     """The very `layer` at stride 1, its map made up to whole blocks; `release` undoes it.
 
-    The old output is found at the first place of each block. `in_shape` and `out_shape` are the
-    sizes that the layer was seen to work on: poolings without a stride get theirs from these.
+    The old output of a convolution, a max or an average pooling is found at the first place of
+    each block. `in_shape` and `out_shape` are the sizes that the layer was seen to work on:
+    poolings without a stride get theirs from these.
     """
 
     layer: Any
@@ -76,18 +89,18 @@ class Unstrided(nn.Module):
     def __init__(self, layer: nn.Module, in_shape: Pair, out_shape: Pair) -> None:
         super().__init__()
         self.layer = layer
-        self.own_stride = getattr(layer, "stride", None)
-        if self.own_stride is None:
-            height, width = (math.ceil(n / m) for n, m in zip(in_shape, out_shape, strict=True))
-            self.steps = (height, width)
-        else:
-            self.steps = pair(self.own_stride)
+        height, width = (math.ceil(n / m) for n, m in zip(in_shape, out_shape, strict=True))
+        own = stride_of(layer)
+        self.steps = own or (height, width)
+        self.strided = own is not None
+        if self.strided:
+            self.own_stride = self.layer.stride
             self.layer.stride = (1, 1) if isinstance(layer, nn.Conv2d) else 1
         self.train(layer.training)
 
     def release(self) -> nn.Module:
         """The layer with its own stride again."""
-        if self.own_stride is not None:
+        if self.strided:
             self.layer.stride = self.own_stride
         return self.layer
 
@@ -117,7 +130,7 @@ class Unstrided(nn.Module):
     def _overhang(self, in_shape: Pair) -> Pair:
         """How far `ceil_mode` lets the last window begin behind the last that fits."""
         places = _places(self.layer, in_shape)
-        wanted = out_shape_of(self.layer, in_shape, self.own_stride)
+        wanted = out_shape_of(self.layer, in_shape, self.steps)
         assert wanted is not None
         height, width = (
             max(0, (wanted[axis] - 1) * self.steps[axis] + 1 - places[axis]) for axis in range(2)

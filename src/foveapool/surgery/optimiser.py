@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,10 +18,11 @@ class Slot:
     index: int
     parameter: nn.Parameter
     state: dict[str, Any] | None
+    name: str | None  # for optimisers that were given named parameters
 
 
 def swap_parameters(
-    optimizer: Optimizer, leaving: Iterable[nn.Parameter], coming: Iterable[nn.Parameter]
+    optimizer: Optimizer, leaving: Iterable[nn.Parameter], coming: Mapping[str, nn.Parameter]
 ) -> tuple[Slot, ...]:
     """Takes `leaving` out and puts `coming` where the first of them stood; returns the slots.
 
@@ -29,11 +30,12 @@ def swap_parameters(
     """
     slots = _taken_out(optimizer, leaving)
     groups = optimizer.param_groups
-    group = slots[0].group if slots else len(groups) - 1
-    index = slots[0].index if slots else len(groups[group]["params"])
+    number = slots[0].group if slots else len(groups) - 1
+    index = slots[0].index if slots else len(groups[number]["params"])
     known = {id(p) for g in groups for p in g["params"]}
-    new = [p for p in coming if id(p) not in known]
-    groups[group]["params"][index:index] = new
+    new = {name: p for name, p in coming.items() if id(p) not in known}
+    for place, (name, parameter) in enumerate(new.items(), index):
+        _put_in(groups[number], place, parameter, name)
     return slots
 
 
@@ -41,9 +43,15 @@ def swap_back(optimizer: Optimizer, leaving: Iterable[nn.Parameter], slots: Iter
     """Takes `leaving` out and puts back, with its memory, what stood in `slots`."""
     _taken_out(optimizer, leaving)
     for slot in slots:
-        optimizer.param_groups[slot.group]["params"].insert(slot.index, slot.parameter)
+        _put_in(optimizer.param_groups[slot.group], slot.index, slot.parameter, slot.name)
         if slot.state is not None:
             optimizer.state[slot.parameter] = slot.state
+
+
+def _put_in(group: dict[str, Any], index: int, parameter: nn.Parameter, name: str | None) -> None:
+    group["params"].insert(index, parameter)
+    if "param_names" in group:
+        group["param_names"].insert(index, name)
 
 
 def _taken_out(optimizer: Optimizer, parameters: Iterable[nn.Parameter]) -> tuple[Slot, ...]:
@@ -55,6 +63,7 @@ def _taken_out(optimizer: Optimizer, parameters: Iterable[nn.Parameter]) -> tupl
             parameter = group["params"][index]
             if id(parameter) in leaving:
                 del group["params"][index]
+                name = group["param_names"].pop(index) if "param_names" in group else None
                 state = optimizer.state.pop(parameter, None)
-                slots.append(Slot(number, index, parameter, state))
+                slots.append(Slot(number, index, parameter, state, name))
     return tuple(sorted(slots, key=lambda slot: (slot.group, slot.index)))

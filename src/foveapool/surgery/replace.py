@@ -65,26 +65,31 @@ def replace(
         raise ValueError(f"mode: got {mode!r}, wanted one of {MODES}")
     if on_resize not in ON_RESIZE:
         raise ValueError(f"on_resize: got {on_resize!r}, wanted one of {ON_RESIZE}")
-    if isinstance(model, (nn.parallel.DistributedDataParallel, nn.DataParallel)):
-        raise ValueError(
-            "model: got one that is wrapped for several processes, wanted the network inside; "
-            "replace first, wrap afterwards, so that the wrapper knows the new parameters"
-        )
-    model = unwrapped(model)
+    model = _inside(model)
     device_of(model)
     chosen = _chosen(model, pools)
     for layer, (names, pool) in chosen.items():
         check_pool(names[0], layer, pool, mode)
     turn = 1 + max((standin.turn for standin in standins(model)), default=0)
     before = list(model.parameters())
-    changes = []
-    for layer, (names, pool) in chosen.items():
-        shape = (in_shapes or {}).get(names[0])
-        changes.append(_installed(model, names, layer, pool, mode, on_resize, shape))
+    changes: list[Change] = []
+    try:
+        for layer, (names, pool) in chosen.items():
+            shape = (in_shapes or {}).get(names[0])
+            standin = _standin(model, layer, pool, mode, on_resize, shape)
+            changes.append(Change(names, layer, standin))
+    except BaseException:
+        for change in changes:
+            change.new.release()
+        raise
+    for change in changes:
+        for name in change.names:
+            _put(model, name, change.new)
     after = list(model.parameters())
     slots: tuple[Slot, ...] = ()
     if optimizer is not None:
-        coming = [p for p in _without(after, before) if p.requires_grad]
+        new = {id(p) for p in _without(after, before) if p.requires_grad}
+        coming = {name: p for name, p in model.named_parameters() if id(p) in new}
         slots = swap_parameters(optimizer, _without(before, after), coming)
     for change in changes:
         # `restore` is given the network alone, and undoes the last call first.
@@ -97,7 +102,7 @@ def restore(model: nn.Module, *, optimizer: Optimizer | None = None) -> list[str
 
     `optimizer`, if it was given to `replace`, gets its old groups and their memory back.
     """
-    model = unwrapped(model)
+    model = _inside(model)
     places = standins(model)
     for turn in sorted({standin.turn for standin in places}, reverse=True):
         before = list(model.parameters())
@@ -106,10 +111,21 @@ def restore(model: nn.Module, *, optimizer: Optimizer | None = None) -> list[str
             if standin.turn == turn:
                 slots = standin.slots
                 for name in names:
-                    _put(model, name, standin.release())
+                    _put(model, name, standin.release().to(_first_number(standin, model)))
         if optimizer is not None:
             swap_back(optimizer, _without(before, list(model.parameters())), slots)
     return [name for names in places.values() for name in names]
+
+
+def _inside(model: nn.Module) -> nn.Module:
+    """The network inside of `torch.compile`, which follows changes; other wrappers do not."""
+    wrapper = getattr(model, "_orig_mod", model)
+    if isinstance(wrapper, (nn.parallel.DistributedDataParallel, nn.DataParallel)):
+        raise ValueError(
+            "model: got one that is wrapped for several processes, wanted the network inside; "
+            "change it first, wrap it afterwards, so that the wrapper knows the new parameters"
+        )
+    return unwrapped(model)
 
 
 def matching(model: nn.Module, key: str) -> list[str]:
@@ -118,7 +134,9 @@ def matching(model: nn.Module, key: str) -> list[str]:
     layers = [
         name
         for name, module in model.named_modules(remove_duplicate=False)
-        if isinstance(module, (nn.Conv2d, *POOLINGS, StandIn)) and not name.startswith(inside)
+        # The network itself has no name and no place that something else could take.
+        if name and isinstance(module, (nn.Conv2d, *POOLINGS, StandIn))
+        if not name.startswith(inside)
     ]
     tests: list[Callable[[str], object]] = [
         lambda name: name == key,
@@ -198,17 +216,15 @@ def _chosen(
     return chosen
 
 
-def _installed(
+def _standin(
     model: nn.Module,
-    names: tuple[str, ...],
     layer: nn.Module,
     pool: nn.Module,
     mode: Mode,
     on_resize: OnResize,
     in_shape: Pair | None,
-) -> Change:
-    own = (p for module in (layer, model) for p in module.parameters() if p.is_floating_point())
-    like: Tensor = next(own, torch.empty(0))
+) -> StandIn:
+    like = _first_number(layer, model)
     project = None
     if mode == "replace" and isinstance(layer, nn.Conv2d):
         given = getattr(pool, "components", 1) * layer.in_channels
@@ -216,10 +232,13 @@ def _installed(
             project = nn.Conv2d(given, layer.out_channels, 1, bias=layer.bias is not None)
             project.to(like)
     pool.to(like)
-    standin = StandIn(layer, pool, mode, project, in_shape, on_resize)
-    for name in names:
-        _put(model, name, standin)
-    return Change(names, layer, standin)
+    return StandIn(layer, pool, mode, project, in_shape, on_resize)
+
+
+def _first_number(*modules: nn.Module) -> Tensor:
+    """A tensor of the type and on the device of the modules, of the first that has any."""
+    own = (t for module in modules for t in (*module.parameters(), *module.buffers()))
+    return next((t for t in own if t.is_floating_point()), torch.empty(0))
 
 
 def _put(model: nn.Module, name: str, module: nn.Module) -> None:

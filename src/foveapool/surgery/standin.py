@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
+import torch
 from torch import Tensor, nn
 
 from foveapool.pooling.module import LinearPool2d, linear_pool2d
 from foveapool.pooling.resample import scaled_out_shape
 from foveapool.surgery.geometry import Pair, Unstrided, out_shape_of
 from foveapool.surgery.optimiser import Slot
+from foveapool.surgery.visit import version_of
 
 Mode = Literal["replace", "after"]
 OnResize = Literal["error", "interpolate"]
@@ -53,7 +55,8 @@ class StandIn(nn.Module):
             shape: Any = pool
             self.stage = Unstrided(original, in_shape or shape.in_shape, shape.out_shape)
         self.pool, self.project = pool, project
-        self._carried: dict[tuple[Any, ...], LinearPool2d] = {}
+        self._carried: dict[Pair, Tensor] = {}  # the operator for other sizes
+        self._carried_from: tuple[Any, Any] = (None, None)  # the weights, and when that was
         self.train(original.training)
 
     @property
@@ -62,15 +65,10 @@ class StandIn(nn.Module):
         return self.pool.weight if self.stage is None else self.stage.layer.weight
 
     def release(self) -> nn.Module:
-        """The original as it was, on the device and of the type that its place has now."""
-        original = self.original
+        """The original as it was, in the mode that its place has now."""
         if self.stage is not None:
-            return self.stage.release()
-        now = next((t for t in self.state_dict().values() if t.is_floating_point()), None)
-        kept = next(original.parameters(), None)
-        if now is not None and kept is not None:
-            original.to(now)
-        return original.train(self.training)
+            self.stage.release()
+        return self.original.train(self.training)
 
     def forward(self, x: Tensor) -> Tensor:
         """What the network wanted from the original, pooled."""
@@ -85,36 +83,38 @@ class StandIn(nn.Module):
         return x if self.project is None else self.project(x)
 
     def _interpolated(self, x: Tensor, shape: Pair) -> Tensor:
-        pool = self.pool
-        assert isinstance(pool, LinearPool2d)
-        target = self._target(shape)
-        if pool.weight.requires_grad:
+        pool, target = self.pool, self._target(shape)
+        if pool.weight.requires_grad and torch.is_grad_enabled():
             # Gradients have to reach the operator, so nothing can be kept from call to call.
             weight = pool.resized_weight(shape, target)
-            return linear_pool2d(x, weight, target, pool.mean)
-        version = (shape, pool.weight._version, pool.weight.dtype, pool.weight.device)
-        if version not in self._carried:
-            stale = [key for key in self._carried if key[1:] != version[1:]]
-            for key in stale:
-                del self._carried[key]
-            self._carried[version] = pool.resized(shape, target)
-        return self._carried[version](x)
+        else:
+            weight = self._carried_to(shape, target)
+        return linear_pool2d(x, weight, target, pool.mean)
+
+    def _carried_to(self, shape: Pair, target: Pair) -> Tensor:
+        """The operator for that size, computed once until the pooling's own weights change."""
+        own, (source, then) = self.pool.weight, self._carried_from
+        now = (version_of(own), own.dtype, own.device)
+        if own is not source or now != then:
+            self._carried, self._carried_from = {}, (own, now)
+        if shape not in self._carried:
+            # A tensor made in inference mode could not be used for training later.
+            with torch.inference_mode(False), torch.no_grad():
+                self._carried[shape] = self.pool.resized_weight(shape, target)
+        return self._carried[shape]
 
     def _target(self, shape: Pair) -> Pair:
         """The output size: what the original would give, or the same share of the input."""
-        pool = self.pool
-        assert isinstance(pool, LinearPool2d)
-        target = None
-        if self.stage is None:
-            target = out_shape_of(self.original, shape)
-        elif self.stage.own_stride is not None:
-            target = (shape[0] // self.stage.steps[0], shape[1] // self.stage.steps[1])
+        stage, pool = self.stage, self.pool
+        if stage is not None and stage.strided:
+            return shape[0] // stage.steps[0], shape[1] // stage.steps[1]
+        target = out_shape_of(self.original, shape)
         height, width = target or scaled_out_shape(pool.in_shape, pool.out_shape, shape)
         return height, width
 
     def __getstate__(self) -> Mapping[str, Any]:
         """All but what can be computed again."""
-        return {**self.__dict__, "_carried": {}}
+        return {**self.__dict__, "_carried": {}, "_carried_from": (None, None)}
 
     def extra_repr(self) -> str:
         """What `print(model)` shows."""

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
@@ -24,14 +24,13 @@ def unwrapped(model: nn.Module) -> nn.Module:
 
 def device_of(model: nn.Module) -> torch.device:
     """Where the network lives; a network without parameters lives on the CPU."""
-    for tensor in (*model.parameters(), *model.buffers()):
-        if tensor.is_meta:
-            raise ValueError(
-                "model: got parameters on the meta device, which hold no numbers, wanted them on a "
-                "CPU or GPU; call model.to_empty(device=...) and load its weights first"
-            )
-        return tensor.device
-    return torch.device("cpu")
+    tensors = [*model.parameters(), *model.buffers()]
+    if any(tensor.is_meta for tensor in tensors):
+        raise ValueError(
+            "model: got parameters on the meta device, which hold no numbers, wanted them on a "
+            "CPU or GPU; call model.to_empty(device=...) and load its weights first"
+        )
+    return tensors[0].device if tensors else torch.device("cpu")
 
 
 def call(model: nn.Module, example: Any) -> Any:
@@ -74,6 +73,11 @@ def hooked(
     finally:
         for handle in handles:
             handle.remove()
+
+
+def version_of(tensor: Tensor) -> int | None:
+    """Grows with each change in place; None where torch does not count them."""
+    return None if tensor.is_inference() else tensor._version
 
 
 def module_named(model: nn.Module, name: str) -> nn.Module:

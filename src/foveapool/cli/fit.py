@@ -1,0 +1,76 @@
+"""`foveapool fit`: an operator from a run folder of `foveapool train`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from foveapool.cli.errors import user_errors
+from foveapool.data.registry import load_data
+from foveapool.pooling.report import pooling_report
+from foveapool.pooling.solve import solve_pooling
+from foveapool.study.protocol import CLOSED_FORM, Setting, Trial, scatter_at
+from foveapool.training.checkpoint import load_weights
+from foveapool.training.recipe import Recipe
+
+RUN = "run.json"
+
+
+def fit_command(
+    run: Annotated[Path, typer.Argument(help="A run folder of `foveapool train`.")],
+    layer: Annotated[int, typer.Option(help="The first, second or third pooling layer.")] = 3,
+    alpha: Annotated[float, typer.Option(help="Strength of the locality.")] = 25.0,
+    norm: Annotated[str, typer.Option(help="l1 or l2.")] = "l2",
+    components: Annotated[int, typer.Option(help="Maps that each channel gets.")] = 2,
+    placement: Annotated[
+        str | None, typer.Option(help="In a ResNet: both, before, main or shortcut.")
+    ] = None,
+    report: Annotated[
+        str | None, typer.Option(help="Also tell what these alphas would reach, such as 5,25,100.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The operator's file; in the run folder if not given.")
+    ] = None,
+    data_root: Annotated[
+        Path | None, typer.Option(help="Where the files lie; ~/.cache/foveapool if not given.")
+    ] = None,
+    device: Annotated[str | None, typer.Option(help="cpu or cuda; a GPU if there is one.")] = None,
+) -> None:
+    """Fits a pooling on a trained network and says what it found."""
+    with user_errors():
+        facts = read_run(run)
+        data = load_data(facts["data"], data_root, facts["data_seed"])
+        setting = Setting(
+            CLOSED_FORM, layer, network=facts["network"], width=facts["width"], placement=placement
+        )
+        trial = Trial(setting, data, Recipe("adam", 1e-3, 1), facts["seed"], device)
+        network = trial.network()
+        load_weights(network, run)
+        site = trial.site()
+        scatter = scatter_at(network, data, site.module, device)
+        if report is not None:
+            alphas = [float(part) for part in report.split(",")]
+            typer.echo(str(pooling_report(scatter, site.out_shape, alphas=alphas)))
+        operator = solve_pooling(
+            scatter,
+            site.out_shape,
+            alpha=alpha,
+            norm=norm,  # type: ignore[arg-type]  # checked there, with a message
+            components=components,
+        )
+        path = out or run / f"operator-{layer}.safetensors"
+        operator.save(path)
+    typer.echo(f"{facts['network']} on {facts['data']}, maps at {site.module}:")
+    typer.echo(operator.summary())
+    typer.echo(f"written to {path}")
+
+
+def read_run(folder: Path) -> dict[str, Any]:
+    """What `foveapool train` noted of its network and data."""
+    path = folder / RUN
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no such file, wanted a run folder of `foveapool train`")
+    return json.loads(path.read_text("utf-8"))

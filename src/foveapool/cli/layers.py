@@ -1,0 +1,106 @@
+"""`foveapool layers`: which layers of a network shrink its maps."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+from torch import nn
+
+from foveapool.cli.errors import user_errors
+from foveapool.surgery.find import Downsampling, downsampling_layers
+
+
+def layers_command(
+    network: Annotated[
+        str,
+        typer.Argument(help="MODULE:NAME or FILE.py:NAME of a network, or of what makes one."),
+    ],
+    size: Annotated[
+        str, typer.Option("--input", help="Channels, height and width of an image.")
+    ] = "3x32x32",
+    options: Annotated[
+        str, typer.Option(help="JSON object of arguments for what makes the network.")
+    ] = "{}",
+) -> None:
+    """Lists the layers that shrink a map, and what a pooling there would have to be.
+
+    For example: foveapool layers foveapool.networks.resnet:PreActResNet18
+    """
+    with user_errors():
+        model = made(network, options)
+        found = downsampling_layers(model, torch.zeros(1, *image_size(size)))
+    show(found)
+
+
+def made(network: str, options: str = "{}") -> nn.Module:
+    """The network that MODULE:NAME or FILE.py:NAME stands for."""
+    source, _, name = network.rpartition(":")
+    if not source or not name:
+        raise ValueError(f"network: got {network!r}, wanted MODULE:NAME or FILE.py:NAME")
+    try:
+        arguments = json.loads(options)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"options: got {options!r}, wanted a JSON object ({error})") from error
+    module = _module(source)
+    if not hasattr(module, name):
+        raise ValueError(f"network: {source} has no {name!r}")
+    value: Any = getattr(module, name)
+    model = value if isinstance(value, nn.Module) else value(**arguments)
+    if not isinstance(model, nn.Module):
+        raise ValueError(f"network: {network} made a {type(model).__name__}, wanted an nn.Module")
+    return model
+
+
+def _module(source: str) -> Any:
+    if not source.endswith(".py"):
+        # As python -m would find it: from where the user stands.
+        sys.path.insert(0, "")
+        return importlib.import_module(source)
+    path = Path(source)
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no such file")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def image_size(text: str) -> tuple[int, int, int]:
+    """(channels, height, width) of CxHxW."""
+    parts = text.lower().split("x")
+    if len(parts) != 3 or not all(part.isdigit() and int(part) > 0 for part in parts):
+        raise ValueError(f"input: got {text!r}, wanted channels x height x width, such as 3x32x32")
+    channels, height, width = map(int, parts)
+    return channels, height, width
+
+
+def show(found: list[Downsampling]) -> None:
+    """The layers as a table."""
+    from rich.console import Console
+    from rich.table import Table
+
+    if not found:
+        typer.echo("no convolution or pooling of this network shrinks a (B, C, H, W) map")
+        return
+    table = Table()
+    for title in ("layer", "kind", "channels", "map", "components", "reads the same as"):
+        table.add_column(title, overflow="fold")
+    for each in found:
+        sizes = [f"{shape[0]}x{shape[1]}" for shape in (each.in_shape, each.out_shape)]
+        table.add_row(
+            each.name,
+            each.kind,
+            f"{each.in_channels} -> {each.out_channels}",
+            " -> ".join(sizes),
+            f"{each.components}" + ("" if each.exact else " and a 1x1 convolution"),
+            ", ".join(each.siblings),
+        )
+    Console().print(table)

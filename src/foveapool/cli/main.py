@@ -1,0 +1,28 @@
+"""The `foveapool` command: one group or command a file, put together here."""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    """Runs the command line."""
+    try:
+        import rich  # noqa: F401
+        import typer
+    except ImportError as error:
+        sys.exit(f"error: {error.name} is not installed; pip install 'foveapool[cli]'")
+    from foveapool.cli import bench, data, demo, fit, layers, train
+
+    app = typer.Typer(
+        no_args_is_help=True,
+        pretty_exceptions_show_locals=False,
+        help="Learned pooling for convolutional networks, in closed form.",
+    )
+    app.command("demo")(demo.demo_command)
+    app.command("layers")(layers.layers_command)
+    app.command("train")(train.train_command)
+    app.command("fit")(fit.fit_command)
+    app.command("bench")(bench.bench_command)
+    app.add_typer(data.app, name="data")
+    app()

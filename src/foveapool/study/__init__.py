@@ -1,0 +1,1 @@
+"""The paper's procedure: train, fit, replace, train again, compare."""
