@@ -23,7 +23,7 @@ from torch.nn import functional
 
 from foveapool.pooling import grid
 from foveapool.pooling.accumulate import compute_scatter
-from foveapool.pooling.blocks import block_size, map_blocks
+from foveapool.pooling.blocks import block_size, map_blocks, one_thread
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.pooling.scatter import Scatter
 from foveapool.pooling.solve import solve_pooling, sweep_pooling
@@ -594,6 +594,15 @@ def thread_counts() -> tuple[int, int]:
     """How many threads torch would use here, and in a thread that is started now."""
     with ThreadPoolExecutor(1) as pool:
         return torch.get_num_threads(), pool.submit(torch.get_num_threads).result()
+
+
+def test_small_products_take_one_thread_and_large_ones_all(two_threads):
+    with pytest.raises(KeyError), one_thread(256):
+        assert torch.get_num_threads() == 1
+        raise KeyError
+    with one_thread(4096):
+        assert torch.get_num_threads() == 2
+    assert torch.get_num_threads() == 2
 
 
 @pytest.mark.parametrize("solver", ["krylov", "dense"])

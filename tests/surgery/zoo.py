@@ -195,9 +195,13 @@ def network(make: Make, seed: int = 0) -> nn.Module:
     """A network with random weights, whose batch-norms know what passes through them."""
     torch.manual_seed(seed)
     model = make()
-    norms = [module for module in model.modules() if isinstance(module, nn.BatchNorm2d)]
-    for norm in norms:
-        norm.momentum = None  # the average over all batches
+    for module in model.modules():
+        if isinstance(module, (nn.Conv2d, nn.Linear)):
+            # Their own start, 0.02, lets the signal of an untrained network die on its way.
+            nn.init.kaiming_normal_(module.weight)
+        if isinstance(module, nn.BatchNorm2d):
+            nn.init.ones_(module.weight)
+            module.momentum = None  # the average over all batches
     with torch.no_grad():
         for pictures, _ in batches():
             model.train()(pictures)

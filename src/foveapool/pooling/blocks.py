@@ -6,8 +6,9 @@ Eigenproblems of this size do not fill two cores from within; one problem a core
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TypeVar
 
 import torch
@@ -15,8 +16,9 @@ import torch
 from foveapool.pooling.workspace import Workspace
 
 T = TypeVar("T")
-# More places at once do not make a CPU faster, only its working set larger.
-MOST_ON_CPU = 16
+# More places at once do not make a CPU faster, only its working set larger; small matrices may be
+# as many as fill the cache, because each block has to get through Python once.
+MOST_ON_CPU, ENTRIES_ON_CPU = 16, 2**21
 
 
 def block_size(
@@ -32,7 +34,8 @@ def block_size(
         return max(1, min(outputs, bound // each))
     bound = (memory or 2**31) // torch.get_num_threads()
     fair = -(-outputs // torch.get_num_threads())
-    return max(1, min(MOST_ON_CPU, fair, bound // each))
+    most = max(MOST_ON_CPU, ENTRIES_ON_CPU // size**2)
+    return max(1, min(most, fair, bound // each))
 
 
 def map_blocks(
@@ -59,5 +62,21 @@ def map_blocks(
     try:
         with ThreadPoolExecutor(threads, initializer=begin) as pool:
             return list(pool.map(job, blocks))
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
+def one_thread(size: int) -> Iterator[None]:
+    """Within it torch works on one thread, if maps have few places.
+
+    Products that take a tenth of a millisecond gain nothing from a second thread, and wait a
+    hundred times as long for it where another program has the other core.
+    """
+    before = torch.get_num_threads()
+    try:
+        if size <= 512:
+            torch.set_num_threads(1)
+        yield
     finally:
         torch.set_num_threads(before)

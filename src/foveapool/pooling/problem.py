@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from foveapool.pooling.blocks import block_size, map_blocks
+from foveapool.pooling.blocks import block_size, map_blocks, one_thread
 from foveapool.pooling.grid import (
     Centre,
     average_weights,
@@ -82,11 +82,12 @@ class Problem:
                 "within the classes"
             )
         matrices = None
-        if index is None:
-            matrices = Matrices(scatter.between / unit, scatter.within / unit)
-        else:
+        if index is not None:
             index = index.to(scatter.within.device)
-        average = _average_separability(scatter, in_shape, target, window)
+        with one_thread(places):
+            if index is None:
+                matrices = Matrices(scatter.between / unit, scatter.within / unit)
+            average = _average_separability(scatter, in_shape, target, window)
         return cls(scatter, in_shape, target, components, centre, unit, matrices, index, average)
 
     def choose(self, solver: str) -> str:
@@ -148,7 +149,7 @@ class Problem:
         def one(rows: slice, workspace: Workspace) -> tuple[Tensor, ...]:
             pencil = self.block(rows, strength, ridge, workspace)
             pairs = SOLVERS[solver](pencil, self.components, tolerance, self.start(rows, before))
-            return (pairs.values, pairs.vectors, pairs.residuals(pencil), _ratio(pencil, pairs))
+            return (pairs.values, pairs.vectors, *_measured(pencil, pairs))
 
         step = block_size(outputs, size, self.index is not None, device, memory)
         with torch.no_grad(), float32_products("ieee"):
@@ -167,12 +168,14 @@ class Problem:
         return weight.scatter_(2, self.index.expand(len(rows), -1, -1), rows)
 
 
-def _ratio(pencil: Pencil, pairs: Eigenpairs) -> Tensor:
-    """S_b / S_w of each pooled value, (b, k)."""
+def _measured(pencil: Pencil, pairs: Eigenpairs) -> tuple[Tensor, Tensor]:
+    """The residuals, and S_b / S_w of each pooled value, both (b, k)."""
     rows = pairs.vectors
-    between = (rows * pencil.times_between(rows)).sum(-1)
-    within = (rows * (pencil.times_metric(rows) - rows * pencil.diagonal[:, None])).sum(-1)
-    return between / within.clamp(min=torch.finfo(rows.dtype).tiny)
+    image, metric = pencil.times_between(rows), pencil.times_metric(rows)
+    between = (rows * image).sum(-1)
+    within = (rows * (metric - rows * pencil.diagonal[:, None])).sum(-1)
+    ratio = between / within.clamp(min=torch.finfo(rows.dtype).tiny)
+    return pairs.residuals(image, metric), ratio
 
 
 def _average_separability(

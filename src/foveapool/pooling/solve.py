@@ -9,6 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from foveapool.pooling.blocks import one_thread
 from foveapool.pooling.grid import CENTRES, Centre
 from foveapool.pooling.operator import PoolingOperator, SolveSettings
 from foveapool.pooling.problem import Problem
@@ -86,8 +87,10 @@ def sweep_pooling(
         length = vectors.norm(p=1 if norm == "l1" else 2, dim=-1, keepdim=True)
         weight = problem.written_out(vectors / length)
         values = answer.values.mT
+        with one_thread(vectors.shape[-1]):
+            weight = apply_signs(weight, problem.in_shape, problem.out_shape, centre, sign)
         yield PoolingOperator(
-            weight=apply_signs(weight, problem.in_shape, problem.out_shape, centre, sign),
+            weight=weight,
             eigenvalues=values[:-1].contiguous(),
             residuals=answer.residuals.mT.contiguous(),
             gaps=(values[:-1] - values[1:]) / values[:1].clamp(min=torch.finfo(values.dtype).tiny),

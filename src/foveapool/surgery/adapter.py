@@ -38,12 +38,13 @@ def save(model: nn.Module, folder: str | os.PathLike[str]) -> None:
         pool = standin.pool
         if not isinstance(pool, LinearPool2d):
             raise ValueError(f"{names[0]}: got a {type(pool).__name__}, wanted a LinearPool2d")
-        key = pools.setdefault(pool, f"pool{len(pools)}")
+        key = pools.setdefault(pool, f"pool.{len(pools)}")
         tensors[f"{key}.weight"] = pool.weight
         if pool.mean is not None:
             tensors[f"{key}.mean"] = pool.mean
         if standin.project is not None:
-            tensors |= {f"{names[0]}.{k}": v for k, v in standin.project.state_dict().items()}
+            state = standin.project.state_dict()
+            tensors |= {f"project.{names[0]}.{k}": v for k, v in state.items()}
         layers.append({"names": names, "pool": key, **_described(standin, pool)})
     facts: dict[str, Any] = {"layers": layers}
     save_tensors(folder / WEIGHTS, "adapter", tensors, facts)
@@ -90,17 +91,9 @@ def load(
         raise ValueError(
             f"{folder}: {CONFIG} and {WEIGHTS} belong to different adapters; save it again"
         )
-    inner = unwrapped(model)
-    for layer in layers:
-        _check_same_network(inner, layer, folder)
     pools = _pools(tensors, layers)
     for layer in layers:
-        check_pool(
-            layer["names"][0],
-            module_named(inner, layer["names"][0]),
-            pools[layer["pool"]],
-            layer["mode"],
-        )
+        _check_fits(unwrapped(model), layer, pools[layer["pool"]], folder)
     changes: list[Change] = []
     sizes: list[int] = []
     for layer in layers:
@@ -116,7 +109,8 @@ def load(
         sizes += done.parameters
         project = changes[-1].new.project
         if project is not None:
-            state = {k: tensors[f"{layer['names'][0]}.{k}"] for k in project.state_dict()}
+            stem = f"project.{layer['names'][0]}"
+            state = {k: tensors[f"{stem}.{k}"] for k in project.state_dict()}
             project.load_state_dict(state)
     return Replacement(tuple(changes), (sizes[0], sizes[-1]))
 
@@ -128,28 +122,34 @@ def _config(path: Path) -> Any:
         raise ValueError(f"{path}: not a foveapool adapter's configuration ({error})") from error
 
 
-def _check_same_network(model: nn.Module, layer: dict[str, Any], folder: Path) -> None:
+def _check_fits(model: nn.Module, layer: dict[str, Any], pool: LinearPool2d, folder: Path) -> None:
     for name in layer["names"]:
         try:
-            found = _identity(module_named(model, name))
+            module = module_named(model, name)
         except ValueError as error:
             raise ValueError(f"{folder}: an adapter for another network: {error}") from error
-        if found != layer["original"]:
+        if not isinstance(module, StandIn) and _identity(module) != layer["original"]:
             raise ValueError(
-                f"{folder}: an adapter for another network: {name} is {found}, wanted "
+                f"{folder}: an adapter for another network: {name} is {_identity(module)}, wanted "
                 f"{layer['original']}"
             )
+        check_pool(name, module, pool, layer["mode"])
 
 
 def _pools(tensors: dict[str, Tensor], layers: list[dict[str, Any]]) -> dict[str, LinearPool2d]:
     pools = {}
     for layer in layers:
         key = layer["pool"]
-        pools[key] = LinearPool2d(
-            tensors[f"{key}.weight"],
-            tensors.get(f"{key}.mean"),
+        weight, mean = tensors[f"{key}.weight"], tensors.get(f"{key}.mean")
+        pool = LinearPool2d(
+            weight,
+            mean,
             in_shape=layer["in_shape"],
             out_shape=layer["out_shape"],
             trainable=layer["trainable"],
         )
+        # The constructor rounds to the default dtype, which a double network must not notice.
+        state = {"weight": weight} if mean is None else {"weight": weight, "mean": mean}
+        pool.to(weight).load_state_dict(state)
+        pools[key] = pool
     return pools

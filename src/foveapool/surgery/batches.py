@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,7 +45,7 @@ def unpacked(batch: Any, unpack: Unpack | None = None) -> Labelled:
                 f"unpack: got {len(parts)} parts, wanted (inputs, labels) or (inputs, labels, ids)"
             )
         ids = torch.as_tensor(parts[2]) if len(parts) == 3 else None
-        return Labelled(parts[0], torch.as_tensor(parts[1]), ids)
+        return Labelled(parts[0], _as_labels(parts[1]), ids)
     if isinstance(batch, Mapping):
         image = next((key for key in IMAGE_KEYS if key in batch), None)
         label = next((key for key in LABEL_KEYS if key in batch), None)
@@ -54,18 +54,29 @@ def unpacked(batch: Any, unpack: Unpack | None = None) -> Labelled:
                 f"loader: got a dict with keys {sorted(map(str, batch))}, wanted one of "
                 f"{IMAGE_KEYS} and one of {LABEL_KEYS}; pass unpack=lambda batch: (inputs, labels)"
             )
-        return Labelled(batch[image], torch.as_tensor(batch[label]))
+        return Labelled(batch[image], _as_labels(batch[label]))
     if isinstance(batch, (tuple, list)) and len(batch) >= 2:
-        return Labelled(batch[0], torch.as_tensor(batch[1]))
+        return Labelled(batch[0], _as_labels(batch[1]))
     raise ValueError(
         f"loader: got batches of {type(batch).__name__}, wanted (images, labels) or a dict; pass "
         "unpack=lambda batch: (inputs, labels)"
     )
 
 
+def _as_labels(labels: Any) -> Tensor:
+    try:
+        return torch.as_tensor(labels)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ValueError(
+            f"labels: got a {type(labels).__name__} ({error}), wanted whole numbers, one a sample; "
+            "pass unpack=lambda batch: (inputs, labels)"
+        ) from error
+
+
 def check_rereadable(loader: Iterable[Any]) -> None:
     """Raises unless `loader` can be read twice."""
-    if iter(loader) is loader:
+    # A DataLoader is not asked for its iterator here, which may start processes.
+    if isinstance(loader, Iterator) and iter(loader) is loader:
         raise ValueError(
             f"loader: got a {type(loader).__name__}, which can be read only once, wanted one that "
             "starts anew for each pass, such as a DataLoader or a list of batches"
@@ -83,6 +94,7 @@ def _each(inputs: Any, change: Callable[[Tensor], Tensor]) -> Any:
         return change(inputs)
     if isinstance(inputs, Mapping):
         return {key: _each(value, change) for key, value in inputs.items()}
-    if isinstance(inputs, tuple):
-        return tuple(_each(value, change) for value in inputs)
+    if isinstance(inputs, (tuple, list)):
+        parts = (_each(value, change) for value in inputs)
+        return tuple(parts) if isinstance(inputs, tuple) else list(parts)
     return inputs

@@ -17,7 +17,7 @@ from foveapool.surgery.batches import Labelled, Unpack, unpacked
 from foveapool.surgery.find import Downsampling, downsampling_layers
 from foveapool.surgery.geometry import Unstrided
 from foveapool.surgery.replace import matching
-from foveapool.surgery.standin import MODES, Mode
+from foveapool.surgery.standin import MODES, Mode, StandIn
 from foveapool.surgery.visit import call, device_of, dry_run, hooked, module_named, unwrapped
 
 
@@ -60,6 +60,8 @@ def shrinking(
     wanted = set()
     for key in keys:
         names = {first[model.get_submodule(name)] for name in matching(model, key)}
+        if any(isinstance(model.get_submodule(name), StandIn) for name in names):
+            raise ValueError(f"layer: got {key!r}, replaced already; call restore(model) first")
         if not names & set(found):
             raise ValueError(
                 f"layer: got {key!r} ({', '.join(sorted(names))}), which does not shrink a "
@@ -69,8 +71,8 @@ def shrinking(
     return {name: each for name, each in found.items() if name in wanted}
 
 
-class _Enough(Exception):
-    """All that was asked for was seen."""
+class _Enough(BaseException):
+    """All that was asked for was seen; not for a network's own `except Exception`."""
 
 
 def maps_of(

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import inspect
-import json
 import os
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +22,13 @@ from foveapool.pooling.signs import Sign
 from foveapool.pooling.solve import AlphaUnit, Norm, solve_pooling
 from foveapool.surgery.batches import Unpack
 from foveapool.surgery.find import Downsampling
+from foveapool.surgery.geometry import Pair
+from foveapool.surgery.kept import Kept, read_folder, write_folder
 from foveapool.surgery.passes import Passes, Reading, ScatterSettings
 from foveapool.surgery.progress import Report, reporter
 from foveapool.surgery.replace import Replacement, replace
 from foveapool.surgery.resume import Shelf
 from foveapool.surgery.standin import Mode, OnResize
-
-FORMAT_VERSION = 1
 
 
 class ClosedFormPooling:
@@ -128,6 +126,7 @@ class ClosedFormPooling:
             scatters = passes.run()
         seconds = time.perf_counter() - begin
         self.layers_, self.scatters_, self.mode_ = passes.targets, scatters, mode
+        self.operators_ = {}  # a failure below must not leave those of another fit
         self.solve()
         self.seconds_["passes"] = seconds
         if shelf is not None:
@@ -136,29 +135,37 @@ class ClosedFormPooling:
 
     def solve(self) -> ClosedFormPooling:
         """Solves again on the scatter that is there, with the settings of now; returns self."""
-        self._check_fitted()
+        self._check_has("scatters_")
         begin = time.perf_counter()
         operators: dict[str, PoolingOperator] = {}
+        solved: dict[Any, PoolingOperator] = {}
         for name, found in self.layers_.items():
             scatter = self.scatters_[name]
             wanted = self._components(name, found, self.mode_)
             if self.components is None:
                 wanted = min(wanted, scatter.rank_bound, scatter.panels.size)
-            operators[name] = solve_pooling(
-                scatter,
-                found.out_shape,
-                alpha=self.alpha,
-                components=wanted,
-                norm=self.norm,
-                centre=self.centre,
-                sign=self.sign,
-                solver=self.solver,
-                window=self.window,
-                alpha_unit=self.alpha_unit,
-            )
+            # Branches that read one tensor and shrink it alike have one answer.
+            key = (id(scatter), found.out_shape, wanted)
+            if key not in solved:
+                solved[key] = self._solved(scatter, found.out_shape, wanted)
+            operators[name] = solved[key]
         self.operators_ = operators
         self.seconds_ = {"solve": time.perf_counter() - begin}
         return self
+
+    def _solved(self, scatter: Scatter, out_shape: Pair, components: int) -> PoolingOperator:
+        return solve_pooling(
+            scatter,
+            out_shape,
+            alpha=self.alpha,
+            components=components,
+            norm=self.norm,
+            centre=self.centre,
+            sign=self.sign,
+            solver=self.solver,
+            window=self.window,
+            alpha_unit=self.alpha_unit,
+        )
 
     def _components(self, name: str, found: Downsampling, mode: Mode) -> int:
         keeps = mode == "after" or found.out_channels == found.in_channels
@@ -183,7 +190,7 @@ class ClosedFormPooling:
 
     def module(self, layer: str | None = None, trainable: bool = False) -> LinearPool2d:
         """The pooling of a layer (of the only one, if there is one only) as a module."""
-        self._check_fitted()
+        self._check_has("operators_")
         if layer is None:
             return self.operator_.module(trainable)
         if layer not in self.operators_:
@@ -195,15 +202,9 @@ class ClosedFormPooling:
 
         Branches that read one tensor and shrink it alike share one.
         """
-        self._check_fitted()
-        shared: dict[Any, LinearPool2d] = {}
-        result = {}
-        for name, operator in self.operators_.items():
-            key = (id(self.scatters_[name]), operator.out_shape, operator.components)
-            if key not in shared:
-                shared[key] = operator.module(trainable)
-            result[name] = shared[key]
-        return result
+        self._check_has("operators_")
+        shared = {id(each): each.module(trainable) for each in self.operators_.values()}
+        return {name: shared[id(each)] for name, each in self.operators_.items()}
 
     def replace(
         self,
@@ -225,55 +226,28 @@ class ClosedFormPooling:
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Writes settings, scatter and operators into a folder; `load` reads them."""
-        self._check_fitted()
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        for index, name in enumerate(self.layers_):
-            self.scatters_[name].save(folder / f"scatter-{index}.safetensors")
-            self.operators_[name].save(folder / f"operator-{index}.safetensors")
-        facts = {
-            "kind": "foveapool estimator",
-            "format_version": FORMAT_VERSION,
-            "settings": self.get_params(),
-            "mode": self.mode_,
-            "layers": [asdict(found) for found in self.layers_.values()],
-            "seconds": self.seconds_,
-        }
-        # Last, and in one move: a folder with this file is complete.
-        temporary = folder / ".estimator.json"
-        temporary.write_text(json.dumps(facts, indent=1), "utf-8")
-        os.replace(temporary, folder / "estimator.json")
+        self._check_has("operators_")
+        kept = Kept(
+            self.get_params(),
+            self.mode_,
+            self.seconds_,
+            self.layers_,
+            self.scatters_,
+            self.operators_,
+        )
+        write_folder(Path(folder), kept)
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> ClosedFormPooling:
         """Reads what `save` wrote."""
-        path = Path(folder) / "estimator.json"
-        if not path.is_file():
-            raise FileNotFoundError(
-                f"{path}: no such file, wanted what ClosedFormPooling.save wrote"
-            )
-        facts = json.loads(path.read_text("utf-8"))
-        if facts.get("format_version") != FORMAT_VERSION:
-            raise ValueError(
-                f"{path}: got format version {facts.get('format_version')}, wanted "
-                f"{FORMAT_VERSION}; read it with the version of foveapool that wrote it"
-            )
-        fit = cls(**facts["settings"])
-        fit.mode_, fit.seconds_ = facts["mode"], facts["seconds"]
-        layers: list[dict[str, Any]] = [
-            {key: tuple(value) if isinstance(value, list) else value for key, value in each.items()}
-            for each in facts["layers"]
-        ]
-        fit.layers_ = {each["name"]: Downsampling(**each) for each in layers}
-        files = [(name, Path(folder), index) for index, name in enumerate(fit.layers_)]
-        fit.scatters_ = {n: Scatter.load(f / f"scatter-{i}.safetensors") for n, f, i in files}
-        fit.operators_ = {
-            n: PoolingOperator.load(f / f"operator-{i}.safetensors") for n, f, i in files
-        }
+        kept = read_folder(Path(folder))
+        fit = cls(**kept.settings)
+        fit.mode_, fit.seconds_ = kept.mode, kept.seconds
+        fit.layers_, fit.scatters_, fit.operators_ = kept.layers, kept.scatters, kept.operators
         return fit
 
     def _only(self, attribute: str) -> Any:
-        self._check_fitted()
+        self._check_has(attribute)
         values = getattr(self, attribute)
         if len(values) > 1:
             raise ValueError(
@@ -282,8 +256,8 @@ class ClosedFormPooling:
             )
         return next(iter(values.values()))
 
-    def _check_fitted(self) -> None:
-        if not hasattr(self, "scatters_"):
+    def _check_has(self, attribute: str) -> None:
+        if not getattr(self, attribute, None):
             raise ValueError("ClosedFormPooling: not fitted yet; call fit(model, loader, layer)")
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import islice
 from typing import Any
 
@@ -65,6 +65,10 @@ class Reading:
         for batch in islice(iter(self.loader), skip, None):
             yield unpacked(batch, self.unpack).to(device)
 
+    def facts(self) -> dict[str, str]:
+        """What the maps depend on, beside the network and the data."""
+        return {"mode": self.mode, "autocast": str(self.autocast)}
+
     def length(self) -> int | None:
         """How many batches there are, if the loader says."""
         try:
@@ -113,8 +117,8 @@ class Passes:
         self.targets = shrinking(reading.model, first, reading.layer, reading.mode)
         names = [name for name in self.targets if self._source(name) == name]
         if self.shelf is not None:
-            layers = list(self.targets)
-            self.shelf.claim(fingerprint(reading.model, layers, reading.mode, self.settings))
+            facts = {"layers": list(self.targets), **reading.facts(), **asdict(self.settings)}
+            self.shelf.claim(fingerprint(reading.model, facts))
             found = self.shelf.read(names, device_of(unwrapped(reading.model)))
             if _all_in_the_same_pass(found) and found is not None:
                 self.position, self.moments, self.sums = found

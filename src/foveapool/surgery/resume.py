@@ -10,7 +10,8 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -84,7 +85,8 @@ class Shelf:
     def clear(self) -> None:
         """Forgets everything: the fit is done."""
         shutil.rmtree(self.folder, ignore_errors=True)
-        if self.folder.parent.is_dir() and not any(self.folder.parent.iterdir()):
+        # Not empty as long as another process has not come here, or if it held other things.
+        with suppress(OSError):
             self.folder.parent.rmdir()
 
     def _note(self) -> dict[str, Any] | None:
@@ -92,10 +94,14 @@ class Shelf:
         return json.loads(path.read_text("utf-8")) if path.is_file() else None
 
 
-def fingerprint(model: nn.Module, layers: Sequence[str], mode: str, settings: Any) -> str:
-    """Tells fits apart: the network's numbers, the layers, the mode and the settings."""
-    digest = hashlib.sha256(json.dumps([list(layers), mode, asdict(settings)]).encode())
+def fingerprint(model: nn.Module, facts: Mapping[str, Any]) -> str:
+    """Tells fits apart: by the network's numbers and the JSON-able `facts` of the fit."""
+    processes = torch.distributed.get_world_size() if distributed() else 1
+    digest = hashlib.sha256(json.dumps([processes, facts], sort_keys=True).encode())
     for name, tensor in unwrapped(model).state_dict().items():
-        total = float(tensor.double().sum()) if isinstance(tensor, torch.Tensor) else 0.0
-        digest.update(f"{name} {tuple(getattr(tensor, 'shape', ()))} {total!r}".encode())
+        digest.update(name.encode())
+        if isinstance(tensor, torch.Tensor):
+            digest.update(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
+            plain = tensor.detach().cpu().contiguous().reshape(-1)
+            digest.update(plain.view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()

@@ -63,12 +63,17 @@ def dry_run(model: nn.Module) -> Iterator[None]:
 def hooked(
     pairs: Iterable[tuple[nn.Module, Callable[..., Any]]], before: bool = False
 ) -> Iterator[None]:
-    """Forward hooks, or hooks before the forward, that are gone afterwards, come what may."""
+    """Forward hooks, or hooks before the forward, that are gone afterwards, come what may.
+
+    Those before the forward come before the module's own: they see what the network hands over.
+    """
     handles = []
     try:
         for module, hook in pairs:
-            register = module.register_forward_pre_hook if before else module.register_forward_hook
-            handles.append(register(hook))
+            if before:
+                handles.append(module.register_forward_pre_hook(hook, prepend=True))
+            else:
+                handles.append(module.register_forward_hook(hook))
         yield
     finally:
         for handle in handles:

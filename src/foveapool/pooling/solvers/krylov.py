@@ -3,6 +3,7 @@
 Directions are float32: residuals and their Krylov continuations under (B + D_m)^-1 A, through one
 float32 factor a place. Answers are float64: Rayleigh-Ritz in the space of all directions so far.
 One or two dozen directions a component suffice where a full eigendecomposition finds them all.
+Small maps on a CPU have an iteration of their own, `lanczos.py`.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from foveapool.pooling.solvers import dense
+from foveapool.pooling.solvers import dense, lanczos
 from foveapool.pooling.solvers.pencil import Eigenpairs, Pencil, relative, times
 from foveapool.pooling.solvers.preconditioner import Preconditioner
+from foveapool.pooling.solvers.rows import orthonormal, ritz, shift_, unit
 
 # cuSOLVER diagonalises a batch of matrices up to this size at once, and one by one above it.
 LARGEST_SPACE = {"cuda": 32, "cpu": 48}
@@ -20,6 +22,8 @@ LARGEST_SPACE = {"cuda": 32, "cpu": 48}
 FIRST_STEPS = 8
 LATER_STEPS = {"cuda": 4, "cpu": 2}
 ROUNDS = 60
+# Up to this size a CPU factors the whole metric of each place.
+SMALL = 400
 
 
 def solve(
@@ -38,7 +42,10 @@ def solve(
     if missing > 0:
         start = torch.cat((start, random_rows(pencil, missing)), 1)
     try:
-        pairs, finished = _iterate(pencil, components, tolerance, start, largest)
+        if pencil.diagonal.device.type == "cpu" and pencil.size <= SMALL:
+            pairs, finished = lanczos.iterate(pencil, components, tolerance, start)
+        else:
+            pairs, finished = _iterate(pencil, components, tolerance, start, largest)
     except torch.linalg.LinAlgError:
         # All directions have become the same: rounding left nothing to search with.
         return dense.solve(pencil, components)
@@ -56,7 +63,7 @@ def _iterate(
 ) -> tuple[Eigenpairs, Tensor]:
     """The best pairs found, and for which places (b,) they are good enough."""
     space = _Space(pencil, largest)
-    space.add(_unit(start[:, : largest // 2]))
+    space.add(unit(start[:, : largest // 2]))
     direction, filler = _Directions(pencil), random_rows(pencil, components)
     steps = FIRST_STEPS
     for _ in range(ROUNDS):
@@ -97,15 +104,15 @@ class _Directions:
         rows = residual.new_empty(batch, steps * components, size, dtype=torch.float32)
         scale = self._precondition.scale[:, None, :]
         between, within = self._pencil.matrices.single
-        image = _unit(residual).float()
+        image = unit(residual).float()
         for step in range(steps):
             first, last = step * components, (step + 1) * components
             # Rows are kept in the preconditioner's coordinates, in which the metric is near enough
             # to the plain one that orthogonal rows stay far from dependent.
-            fresh = _unit(self._precondition(image))
+            fresh = unit(self._precondition(image))
             if first:
                 before = rows[:, :first]
-                fresh = _orthonormal(fresh - (fresh @ before.mT) @ before)
+                fresh = orthonormal(fresh - (fresh @ before.mT) @ before)
             rows[:, first:last] = fresh
             if step < steps - 1:
                 fresh = fresh * scale
@@ -115,27 +122,6 @@ class _Directions:
                     metric = times(fresh, within).addcmul_(fresh, self._diagonal)
                     image -= values[..., None].float() * metric
         return rows.double() * scale
-
-
-def _orthonormal(rows: Tensor) -> Tensor:
-    """The rows, each less what it has of those before it, and of unit length."""
-    rows = _unit(rows)
-    # Unchecked, because a check would make the GPU wait; what fails here shows in the next round.
-    factor, _ = torch.linalg.cholesky_ex(_shifted(rows @ rows.mT))
-    return torch.linalg.solve_triangular(factor, rows, upper=False)
-
-
-def _shifted(gram: Tensor) -> Tensor:
-    """A Gram matrix of unit rows that can be factored: where rows are the same to the last digit,
-    what comes of it is noise, but finite.
-    """
-    size = gram.shape[-1]
-    shift = 64 * size * torch.finfo(gram.dtype).eps
-    return gram + shift * torch.eye(size, dtype=gram.dtype, device=gram.device)
-
-
-def _unit(rows: Tensor) -> Tensor:
-    return rows / rows.norm(dim=-1, keepdim=True).clamp(min=torch.finfo(rows.dtype).tiny)
 
 
 class _Space:
@@ -163,7 +149,7 @@ class _Space:
         for _ in range(min(self.rounds, 2)):
             overlap = (rows @ known[2].mT).mT
             rows = rows - torch.cholesky_solve(overlap, self.factor).mT @ known[0]
-            rows = _orthonormal(rows * self.weight) / self.weight
+            rows = orthonormal(rows * self.weight) / self.weight
         self.rounds += 1
         self.used = last = first + rows.shape[1]
         fresh = self.memory[:, :, first:last]
@@ -176,13 +162,9 @@ class _Space:
     def rayleigh_ritz(self, components: int) -> tuple[Eigenpairs, Tensor, Tensor]:
         """The best pairs in the space, their residuals (b, k, n), and how large these are."""
         between, metric = self.gram[:, :, : self.used, : self.used]
-        self.factor = torch.linalg.cholesky(_shifted(metric))
-        half = torch.linalg.solve_triangular(self.factor, between, upper=False)
-        reduced = torch.linalg.solve_triangular(self.factor, half.mT, upper=False)
-        values, vectors = torch.linalg.eigh((reduced + reduced.mT) / 2)
-        # Falling eigenvalues, a row of coefficients for each.
-        self.basis = torch.linalg.solve_triangular(self.factor.mT, vectors.flip(-1), upper=True).mT
-        values = values.flip(-1)[:, : components + 1]
+        self.factor = torch.linalg.cholesky(shift_(metric.clone()))
+        values, self.basis = ritz(between, self.factor)
+        values = values[:, : components + 1]
         rows, image, metric = self.basis[:, :components] @ self.memory[:, :, : self.used]
         residual = image - values[:, :components, None] * metric
         return Eigenpairs(values, rows), residual, relative(residual, image)
@@ -193,4 +175,4 @@ class _Space:
         self.used = keep
         rows = self.memory[0, :, :keep]
         self.gram[:, :, :keep, :keep] = rows @ self.memory[1:, :, :keep].mT
-        self.factor = torch.linalg.cholesky(_shifted(self.gram[1, :, :keep, :keep]))
+        self.factor = torch.linalg.cholesky(shift_(self.gram[1, :, :keep, :keep].clone()))

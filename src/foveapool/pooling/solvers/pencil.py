@@ -68,12 +68,12 @@ class Pencil:
         """The diagonal of B + D_m, (b, n)."""
         return self.matrices.within.diagonal(dim1=-2, dim2=-1) + self.diagonal
 
-    def part(self, chosen: Tensor) -> Pencil:
-        """The problems at the places `chosen`, (c,) of int64."""
+    def part(self, chosen: Tensor | slice) -> Pencil:
+        """The problems at the places `chosen`, (c,) of int64 or a slice, in the same workspace."""
         both = self.matrices
         if not both.shared:
             both = Matrices(both.between[chosen], both.within[chosen])
-        return Pencil(both, self.diagonal[chosen])
+        return Pencil(both, self.diagonal[chosen], self.workspace)
 
 
 @dataclass(frozen=True)
@@ -88,11 +88,10 @@ class Eigenpairs:
     values: Tensor
     vectors: Tensor
 
-    def residuals(self, pencil: Pencil) -> Tensor:
-        """||A p - mu (B + D) p|| / ||A p||, (b, k), in the precision of the matrices."""
-        image = pencil.times_between(self.vectors)
+    def residuals(self, image: Tensor, metric: Tensor) -> Tensor:
+        """||A p - mu (B + D) p|| / ||A p||, (b, k), from A p and (B + D) p for each vector p."""
         values = self.values[:, : self.vectors.shape[1], None]
-        return relative(image - values * pencil.times_metric(self.vectors), image)
+        return relative(image - values * metric, image)
 
 
 def relative(residual: Tensor, image: Tensor) -> Tensor:

@@ -21,7 +21,6 @@ class Preconditioner:
     """Multiplies float32 rows (b, j, n) by about (B + D_m)^-1."""
 
     def __init__(self, pencil: Pencil) -> None:
-        # With a unit diagonal float32 suffices: far places weigh thousands of times the near ones.
         self.scale = pencil.metric_diagonal().rsqrt().float()
         own = pencil.matrices.within.diagonal(dim1=-2, dim2=-1)
         near = int((pencil.diagonal < NEAR * own.mean()).sum(1).max())
@@ -32,38 +31,19 @@ class Preconditioner:
         self._inverse = inverse_factor(self._factor) if self._factor.is_cuda else None
 
     def _factored(self, pencil: Pencil) -> Tensor:
-        matrix = self._scaled(pencil)
+        matrix = unit_metric(pencil, self.scale, self._near)
         failed = cholesky_(matrix)
         jitter = 1e-6
         while bool(failed.any()):
             # Float32 could not tell this matrix from a singular one; a slightly larger diagonal is
             # still a good direction.
             matrix = matrix.clone()
-            again = self._scaled(pencil)[failed]
+            again = unit_metric(pencil, self.scale, self._near)[failed]
             again.diagonal(dim1=1, dim2=2).add_(jitter)
             chosen = failed.nonzero().flatten()
             failed[chosen] = cholesky_(again)
             matrix[chosen] = again
             jitter *= 10
-        return matrix
-
-    def _scaled(self, pencil: Pencil) -> Tensor:
-        """The near part of the metric with a unit diagonal."""
-        within, scale = pencil.matrices.single[1], self.scale
-        if self._near is not None:
-            rows, columns = self._near[:, :, None], self._near[:, None, :]
-            if pencil.matrices.shared:
-                within = within[rows, columns]
-            else:
-                within = within[
-                    torch.arange(pencil.batch, device=scale.device)[:, None, None], rows, columns
-                ]
-            scale = scale.gather(1, self._near)
-        shape = (pencil.batch, scale.shape[1], scale.shape[1])
-        matrix = pencil.workspace.take("metric", shape, torch.float32, scale.device)
-        torch.mul(within, scale[:, :, None], out=matrix)
-        matrix *= scale[:, None, :]
-        matrix.diagonal(dim1=1, dim2=2).fill_(1.0)
         return matrix
 
     def __call__(self, rows: Tensor) -> Tensor:
@@ -81,6 +61,29 @@ class Preconditioner:
             return (rows @ self._inverse.mT) @ self._inverse
         half = torch.linalg.solve_triangular(self._factor, rows.mT, upper=False)
         return torch.linalg.solve_triangular(self._factor.mT, half, upper=True).mT
+
+
+def unit_metric(pencil: Pencil, scale: Tensor, near: Tensor | None = None) -> Tensor:
+    """The metrics scaled to a unit diagonal, float32 (b, n, n), or the `near` parts of them.
+
+    Far places weigh thousands of times the near ones; scaled, float32 is enough for them.
+    """
+    within = pencil.matrices.single[1]
+    if near is not None:
+        rows, columns = near[:, :, None], near[:, None, :]
+        if pencil.matrices.shared:
+            within = within[rows, columns]
+        else:
+            within = within[
+                torch.arange(pencil.batch, device=scale.device)[:, None, None], rows, columns
+            ]
+        scale = scale.gather(1, near)
+    shape = (pencil.batch, scale.shape[1], scale.shape[1])
+    matrix = pencil.workspace.take("metric", shape, torch.float32, scale.device)
+    torch.mul(within, scale[:, :, None], out=matrix)
+    matrix *= scale[:, None, :]
+    matrix.diagonal(dim1=1, dim2=2).fill_(1.0)
+    return matrix
 
 
 def cholesky_(matrix: Tensor) -> Tensor:

@@ -1,0 +1,103 @@
+"""A finished fit as a folder: settings and layers as JSON, scatter and operators as safetensors.
+
+What several layers share is one file, and one object again when it is read.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from foveapool.pooling.operator import PoolingOperator
+from foveapool.pooling.scatter import Scatter
+from foveapool.surgery.find import Downsampling
+from foveapool.surgery.standin import Mode
+
+FORMAT_VERSION = 1
+_FILE = "estimator.json"
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What there is to keep of a fit; layers, scatters and operators by the layers' names."""
+
+    settings: dict[str, Any]
+    mode: Mode
+    seconds: dict[str, float]
+    layers: dict[str, Downsampling]
+    scatters: dict[str, Scatter]
+    operators: dict[str, PoolingOperator]
+
+
+def write_folder(folder: Path, kept: Kept) -> None:
+    """Puts a fit into a folder, in the place of one that may be there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    # Gone first, written last and in one move: a folder with this file is complete.
+    (folder / _FILE).unlink(missing_ok=True)
+    facts = {
+        "kind": "foveapool estimator",
+        "format_version": FORMAT_VERSION,
+        "settings": kept.settings,
+        "mode": kept.mode,
+        "seconds": kept.seconds,
+        "layers": [asdict(found) for found in kept.layers.values()],
+        "scatters": _save_each(folder, "scatter", kept.scatters),
+        "operators": _save_each(folder, "operator", kept.operators),
+    }
+    temporary = folder / f".{_FILE}"
+    temporary.write_text(json.dumps(facts, indent=1), "utf-8")
+    os.replace(temporary, folder / _FILE)
+
+
+def read_folder(folder: Path) -> Kept:
+    """What `write_folder` put there."""
+    facts = _facts(folder / _FILE)
+    layers: list[dict[str, Any]] = [
+        {key: tuple(value) if isinstance(value, list) else value for key, value in each.items()}
+        for each in facts["layers"]
+    ]
+    return Kept(
+        facts["settings"],
+        facts["mode"],
+        facts["seconds"],
+        {each["name"]: Downsampling(**each) for each in layers},
+        _load_each(folder, facts["scatters"], Scatter.load),
+        _load_each(folder, facts["operators"], PoolingOperator.load),
+    )
+
+
+def _save_each(folder: Path, kind: str, values: Mapping[str, Any]) -> dict[str, str]:
+    """The file's name for each layer; an object is written once, however many layers have it."""
+    files: dict[int, str] = {}
+    for value in values.values():
+        if id(value) not in files:
+            files[id(value)] = f"{kind}-{len(files)}.safetensors"
+            value.save(folder / files[id(value)])
+    return {name: files[id(value)] for name, value in values.items()}
+
+
+def _load_each(
+    folder: Path, files: Mapping[str, str], load: Callable[[Path], Any]
+) -> dict[str, Any]:
+    values = {file: load(folder / file) for file in set(files.values())}
+    return {name: values[file] for name, file in files.items()}
+
+
+def _facts(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no such file, wanted what ClosedFormPooling.save wrote")
+    try:
+        facts = json.loads(path.read_text("utf-8"))
+        version = facts.get("format_version")
+    except (ValueError, AttributeError) as error:
+        raise ValueError(f"{path}: not what ClosedFormPooling.save wrote ({error})") from error
+    if version != FORMAT_VERSION:
+        raise ValueError(
+            f"{path}: got format version {version}, wanted {FORMAT_VERSION}; read it with the "
+            "version of foveapool that wrote it"
+        )
+    return facts
