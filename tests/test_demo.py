@@ -1,18 +1,46 @@
-"""`make demo`, on fewer images: it says what it found and leaves its files."""
+"""The demonstration, small: it compares, says how sure it is, leaves its files, goes on."""
 
-import sys
+import pytest
 
 import foveapool as fp
-from foveapool import demo
+from foveapool.demo import NAMES, Demo, Outcome, main, run_demo, table, verdict
 
 
-def test_the_demo_leaves_an_operator_and_its_picture(tmp_path, monkeypatch, capsys):
-    out = tmp_path / "demo"
-    monkeypatch.setattr(sys, "argv", ["demo", "--images", "400", "--out", str(out)])
-    demo.main()
+def outcomes(closed, base=(50.0, 52.0, 51.0)):
+    errors = {name: base for name in NAMES} | {"closed-form": closed}
+    return [
+        Outcome(name, seed, error, 1000, 1.0)
+        for name, own in errors.items()
+        for seed, error in enumerate(own)
+    ]
+
+
+def test_the_demo_trains_compares_and_goes_on_where_it_was(tmp_path, capsys):
+    demo = Demo(tmp_path / "demo", (0,), train_images=128, test_images=40, epochs=1, width=4)
+    main(demo)
     said = capsys.readouterr().out
-    operator = fp.PoolingOperator.load(out / "operator.safetensors")
+    assert all(name in said for name in NAMES.values())
+    operator = fp.PoolingOperator.load(demo.operator(0))
     assert operator.summary() in said
-    assert str(out / "operator.png") in said
-    assert (out / "operator.png").read_bytes().startswith(b"\x89PNG")
-    assert float(operator.residuals.max()) <= 1e-8
+    assert (demo.out / "operator.png").read_bytes().startswith(b"\x89PNG")
+    written = {path: path.stat().st_mtime_ns for path in demo.out.glob("*/checkpoint*")}
+    again = run_demo(demo, lambda text: None)
+    assert written and written == {p: p.stat().st_mtime_ns for p in written}
+    assert sorted(o.pooling for o in again) == sorted(NAMES)
+
+
+@pytest.mark.parametrize(
+    ("closed", "words"),
+    [
+        ((20.0, 21.0, 19.0), "With the closed form 31.0 points fewer are wrong"),
+        ((50.5, 51.0, 52.0), "does not tell them apart"),
+        ((80.0, 81.0, 79.0), "With the strided convolution 29.0 points fewer"),
+    ],
+)
+def test_the_verdict_says_what_the_spread_allows(closed, words):
+    assert words in verdict(outcomes(closed))
+
+
+def test_the_table_has_mean_and_deviation_over_the_seeds():
+    rows = table(outcomes((20.0, 21.0, 22.0)))
+    assert rows[1] == ("closed form", "21.0 +- 1.0", "1,000", "1")

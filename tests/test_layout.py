@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "foveapool"
 
-HEAVY = {"scipy", "matplotlib", "rich", "typer", "pandas", "transformers"}
+HEAVY = {"scipy", "matplotlib", "PIL", "rich", "typer", "pandas", "transformers"}
 LONGEST = 300
 
 # A room is a folder or a module directly under the package, with the rooms it may know.
@@ -31,6 +31,7 @@ ROOMS = {
     "foveapool": PARTS | {"study", "report"},
     "demo": PARTS | {"study", "report", "foveapool"},
     "cli": PARTS | {"study", "report", "foveapool", "demo"},
+    "__main__": {"cli"},
 }
 
 # Folders of one person's machine, and the address of one registry.

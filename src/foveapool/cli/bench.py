@@ -18,6 +18,9 @@ from foveapool.pooling.scatter import Scatter
 from foveapool.pooling.solve import solve_pooling
 from foveapool.training.parallel import chosen_device
 
+# Channels and size of the maps before the CNN's three poolings.
+LAYERS = ((64, 32), (128, 16), (256, 8))
+
 
 def bench_command(
     images: Annotated[int, typer.Option(help="How many maps to sum the scatter of.", min=40)] = 500,
@@ -34,7 +37,7 @@ def bench_command(
     with user_errors():
         place = chosen_device(device)
         table = Table("maps", "scatter, s", "solving, s", "layer / convolution")
-        for channels, size in ((64, 32), (128, 16), (256, 8)):
+        for channels, size in LAYERS:
             figures = _row(channels, size, images, batch, place)
             table.add_row(f"{channels} x {size} x {size}", *figures)
     Console().print(table)

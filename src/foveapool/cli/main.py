@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import typer
 
 
 def main() -> None:
     """Runs the command line."""
     try:
         import rich  # noqa: F401
-        import typer
+        import typer  # noqa: F401
     except ImportError as error:
         sys.exit(f"error: {error.name} is not installed; pip install 'foveapool[cli]'")
+    application()()
+
+
+def application() -> typer.Typer:
+    """All the commands."""
+    import typer
+
     from foveapool.cli import bench, data, demo, fit, layers, train
 
     app = typer.Typer(
@@ -25,4 +36,4 @@ def main() -> None:
     app.command("fit")(fit.fit_command)
     app.command("bench")(bench.bench_command)
     app.add_typer(data.app, name="data")
-    app()
+    return app

@@ -44,10 +44,10 @@ def linear_pool2d(
     channels_last = not x.is_contiguous()
     if channels_last and not weight.requires_grad:
         maps, matrix = x.flatten(2).mT, rows.expand(batch, -1, -1)
-        if bias is None:
-            pooled = torch.bmm(matrix, maps)
-        else:
-            pooled = torch.baddbmm(bias.expand(batch, -1, -1), matrix, maps)
+        pooled = torch.bmm(matrix, maps)
+        if bias is not None:
+            # In place, and not by baddbmm, which would write the bias out for each sample first.
+            pooled += bias
     else:
         # All samples and channels in one product, and so in one for the matrix's gradient.
         pooled = (x.reshape(batch * channels, inputs) @ rows.mT).unflatten(0, (batch, channels))

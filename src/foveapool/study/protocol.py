@@ -116,9 +116,7 @@ class Trial:
             return {}
         if setting.is_fitted:
             if operator is None:
-                raise ValueError(
-                    f"operator: got none, wanted one for the pooling {setting.pooling}"
-                )
+                raise ValueError(f"operator: got none, wanted one for {setting.pooling}")
             return {setting.layer: operator.module(trainable=setting.pooling == TRAINED)}
         site = self.site()
         with torch.random.fork_rng(devices=[]):

@@ -107,11 +107,13 @@ class Unstrided(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """The stride-1 map of `x` (B, C, H, W)."""
         y = self._everywhere(x)
-        missing = [-size % step for size, step in zip(y.shape[2:], self.steps, strict=True)]
-        if missing == [0, 0]:
-            return y
-        # Repeated edges: what is drawn there is as likely as what stands beside it.
-        return F.pad(y, (0, missing[1], 0, missing[0]), mode="replicate")
+        for axis, step in zip((2, 3), self.steps, strict=True):
+            # Repeated edges: what is drawn there is as likely as what stands beside it. (F.pad can
+            # replicate too, but the gradient of channels-last maps does not compile.)
+            missing = -y.shape[axis] % step
+            if missing:
+                y = torch.cat([y] + [y.narrow(axis, -1, 1)] * missing, axis)
+        return y
 
     def _everywhere(self, x: Tensor) -> Tensor:
         layer = self.layer

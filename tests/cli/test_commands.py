@@ -1,0 +1,85 @@
+"""The commands as a user types them: layers, fit, bench, and what wrong words get."""
+
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+import foveapool as fp
+from foveapool.cli import bench, fit, train
+from foveapool.cli.main import application
+from foveapool.data.registry import load_data
+
+NETWORK = """
+from torch import nn
+
+def small(channels=8):
+    return nn.Sequential(nn.Conv2d(3, channels, 3, 2, 1), nn.ReLU(), nn.MaxPool2d(2))
+
+plain = nn.Linear(2, 2)
+number = lambda: 3
+"""
+
+
+def foveapool(*words, cwd=None):
+    command = [sys.executable, "-m", "foveapool", *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, check=False)
+
+
+@pytest.fixture
+def network(tmp_path):
+    path = tmp_path / "network.py"
+    path.write_text(NETWORK, "utf-8")
+    return path
+
+
+def test_layers_lists_what_shrinks(network):
+    done = foveapool("layers", f"{network}:small", "--options", '{"channels": 6}')
+    assert done.returncode == 0, done.stderr
+    assert "3 -> 6" in done.stdout and "32x32 -> 16x16" in done.stdout
+    assert "MaxPool2d" in done.stdout and "16x16 -> 8x8" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("layers", "network.py:nothing"), "has no 'nothing'"),
+        (("layers", "elsewhere.py:small"), "no such file"),
+        (("layers", "network.py"), "wanted MODULE:NAME or FILE.py:NAME"),
+        (("layers", "network.py:number"), "wanted an nn.Module"),
+        (("layers", "network.py:small", "--input", "3x32"), "wanted channels x height x width"),
+        (("layers", "network.py:small", "--options", "{"), "wanted a JSON object"),
+        (("fit", "nowhere"), "wanted a run folder of `foveapool train`"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_two(network, words, message):
+    done = foveapool(*words, cwd=network.parent)
+    assert done.returncode == 2
+    assert message in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_run_is_trained_and_fitted_from_its_folder(tmp_path, monkeypatch):
+    small = load_data("street-digits", train_size=160, test_size=20)
+    for module in (fit, train):
+        monkeypatch.setattr(module, "load_data", lambda *words: small)
+    run, runner = tmp_path / "run", CliRunner()
+    words = ["cnn", "street-digits", "--out", str(run), "--epochs", "1", "--batch-size", "32"]
+    done = runner.invoke(application(), ["train", *words, "--width", "4", "--device", "cpu"])
+    assert done.exit_code == 0, done.output
+    words = ["--layer", "2", "--alpha", "5", "--norm", "l1", "--report", "5,25"]
+    done = runner.invoke(application(), ["fit", str(run), *words, "--device", "cpu"])
+    assert done.exit_code == 0, done.output
+    operator = fp.PoolingOperator.load(run / "operator-2.safetensors")
+    assert operator.in_shape == (16, 16) and operator.settings.alpha == 5
+    assert operator.summary() in done.output
+    done = runner.invoke(application(), ["fit", str(run), "--norm", "l3", "--device", "cpu"])
+    assert done.exit_code == 2 and "norm: got 'l3'" in done.output
+
+
+def test_bench_shows_a_line_a_layer(monkeypatch):
+    monkeypatch.setattr(bench, "LAYERS", ((4, 8), (8, 4)))
+    words = ["bench", "--images", "60", "--batch", "4", "--device", "cpu"]
+    done = CliRunner().invoke(application(), words)
+    assert done.exit_code == 0, done.output
+    assert "4 x 8 x 8" in done.output and "8 x 4 x 4" in done.output

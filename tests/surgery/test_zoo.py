@@ -1,0 +1,125 @@
+"""Into networks of other makes and out again: what is found can be fitted and replaced."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+import torch
+from torch import nn
+
+import foveapool as fp
+from foveapool.surgery.standin import StandIn
+
+from .zoo import NETWORKS, TOKEN_NETWORKS, answer, batches, images, network
+
+networks = pytest.mark.parametrize("name", NETWORKS)
+MODES = ("replace", "after")
+# One of each kind. (Not BiT: its convolutions come out wrong when nothing was replaced, too.)
+EXPORTED = ["resnet", "convnext", "mobilenet-v1", "efficientnet", "average-pooled", "lp-pooled"]
+
+
+def listed(model: nn.Module) -> list[str]:
+    return [found.name for found in fp.downsampling_layers(model, images(1)[0])]
+
+
+def half_and_half(model: nn.Module, trainable: bool = False) -> list[str]:
+    """Every other layer gives way to a pooling, the rest are followed by one."""
+    names = listed(model)
+    for mode, some in zip(MODES, (names[::2], names[1::2]), strict=True):
+        fit = fp.ClosedFormPooling().fit(model, batches(), some, mode)
+        fit.replace(model, trainable=trainable)
+    return names
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> None:
+    torch.compiler.reset()
+
+
+@pytest.mark.parametrize("mode", MODES)
+@networks
+def test_every_layer_that_is_listed_can_be_fitted_replaced_trained_and_restored(name, mode):
+    model = network(NETWORKS[name])
+    pictures, _ = images(4)
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    wanted = answer(model, pictures).detach()
+    names = listed(model)
+    assert names
+    fit = fp.ClosedFormPooling().fit(model, batches(), names, mode)
+    assert list(fit.operators_) == names
+    done = fit.replace(model, trainable=True)
+    assert [change.names[0] for change in done.changes] == names
+    pooled = answer(model, pictures)
+    assert pooled.shape == wanted.shape and bool(pooled.isfinite().all())
+    assert not torch.allclose(pooled, wanted)
+    pooled.square().sum().backward()
+    for change in done.changes:
+        assert float(change.new.pool.weight.grad.abs().max()) > 0, change.names
+    assert sorted(fp.restore(model)) == sorted(names)
+    assert torch.equal(answer(model, pictures), wanted)
+    after = model.state_dict()
+    assert list(after) == list(before)
+    assert all(torch.equal(after[key], value) for key, value in before.items())
+    assert not any(isinstance(module, StandIn) for module in model.modules())
+
+
+@networks
+def test_replaced_networks_compile_without_a_graph_break(name):
+    model, (pictures, _) = network(NETWORKS[name]), images(4)
+    half_and_half(model)
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+    with torch.no_grad():
+        wanted = answer(model, pictures)
+        torch.testing.assert_close(answer(compiled, pictures), wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_the_default_compiler_trains_a_replaced_network():
+    model, (pictures, _) = network(NETWORKS["average-pooled"]), images(4)
+    half_and_half(model, trainable=True)
+    gradients = []
+    for called in (model, torch.compile(model, fullgraph=True)):
+        model.zero_grad()
+        answer(called, pictures).square().sum().backward()
+        gradients.append([p.grad.clone() for p in model.parameters() if p.grad is not None])
+    torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-3, atol=1e-4)
+
+
+def test_the_default_compiler_follows_replace_and_restore():
+    model, (pictures, _) = network(NETWORKS["resnet"]), images(4)
+    compiled = torch.compile(model)
+    with torch.no_grad():
+        untouched = answer(model, pictures)
+        half_and_half(compiled)
+        replaced = answer(model, pictures)
+        torch.testing.assert_close(answer(compiled, pictures), replaced, rtol=1e-4, atol=1e-5)
+        assert not torch.allclose(replaced, untouched, rtol=1e-2)
+        fp.restore(compiled)
+        assert torch.equal(answer(model, pictures), untouched)
+        torch.compiler.set_stance("eager_on_recompile")
+        try:
+            torch.testing.assert_close(answer(compiled, pictures), untouched, rtol=1e-4, atol=1e-5)
+        finally:
+            torch.compiler.set_stance("default")
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", EXPORTED)
+def test_replaced_networks_become_onnx_files(name):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
+    model, (pictures, _) = network(NETWORKS[name]), images(2)
+    half_and_half(model)
+    file = io.BytesIO()
+    torch.onnx.export(model, (pictures,), dynamo=True, verbose=False).save(file)
+    session = onnxruntime.InferenceSession(file.getvalue())
+    (given,) = session.run(None, {session.get_inputs()[0].name: pictures.numpy()})
+    with torch.no_grad():
+        wanted = answer(model, pictures)
+    torch.testing.assert_close(torch.from_numpy(given), wanted, rtol=1e-3, atol=1e-4)
+
+
+def test_of_a_network_of_tokens_only_what_has_maps_is_listed():
+    (only,) = fp.downsampling_layers(network(TOKEN_NETWORKS["swin"]), images(1)[0])
+    assert only.name == "swin.embeddings.patch_embeddings.projection"
+    assert (only.in_shape, only.out_shape) == ((16, 16), (8, 8))
