@@ -110,8 +110,9 @@ class ChannelMoments:
             maps = batch.maps[piece]
             around = self._workspace.take("around", maps.shape, maps.dtype, maps.device)
             torch.sub(maps, level, out=around)
-            torch.sum(around, 2, dtype=torch.float64, out=sums[piece])
-            torch.sum(around.square_(), 2, dtype=torch.float64, out=squares[piece])
+            # One map's sums in its own precision, which rounds once: all others are float64.
+            sums[piece] = around.sum(2)
+            squares[piece] = torch.linalg.vector_norm(around, dim=2).double().square_()
         return sums, squares
 
     def _add(

@@ -50,7 +50,7 @@ def replace(
     mode: Mode = "replace",
     optimizer: Optimizer | None = None,
     on_resize: OnResize = "error",
-    in_shapes: Mapping[str, Pair] | None = None,
+    in_shapes: Mapping[str, Pair | None] | None = None,
 ) -> Replacement:
     """Puts each pooling of `pools` into the place of the layers that its key names, in place.
 
@@ -65,6 +65,9 @@ def replace(
         raise ValueError(f"mode: got {mode!r}, wanted one of {MODES}")
     if on_resize not in ON_RESIZE:
         raise ValueError(f"on_resize: got {on_resize!r}, wanted one of {ON_RESIZE}")
+    for name, shape in (in_shapes or {}).items():
+        if shape is not None and len(shape) != 2:
+            raise ValueError(f"in_shapes: got {shape} for {name}, wanted (height, width)")
     model = _inside(model)
     device_of(model)
     chosen = _chosen(model, pools)
