@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from foveapool import downsampling_layers
-from foveapool.surgery.find import module_named
+from foveapool.surgery.visit import module_named
 
 
 class Residual(nn.Module):
@@ -62,6 +62,57 @@ def test_a_shared_layer_is_counted_each_time_it_is_passed():
     pool = nn.MaxPool2d(2)
     (only,) = downsampling_layers(nn.Sequential(pool, nn.ReLU(), pool), torch.ones(1, 1, 8, 8))
     assert only.calls == 2
+
+
+@pytest.mark.parametrize(
+    ("layer", "out_shape"),
+    [
+        (nn.LPPool2d(2, 3), (2, 2)),
+        (nn.AvgPool2d(2, (2, 1)), (4, 7)),
+        (nn.AdaptiveMaxPool2d((4, None)), (4, 8)),
+        (nn.FractionalMaxPool2d(2, output_size=5), (5, 5)),
+        (nn.Conv2d(3, 3, (1, 8), (2, 8)), (4, 1)),
+    ],
+    ids=str,
+)
+def test_every_kind_of_shrinking_layer_is_found(layer, out_shape):
+    (only,) = downsampling_layers(nn.Sequential(layer), torch.ones(1, 3, 8, 8))
+    assert (only.kind, only.out_shape) == (type(layer).__name__, out_shape)
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        nn.Conv2d(3, 3, 3),
+        nn.MaxPool2d(3, 1),
+        nn.AdaptiveAvgPool2d(8),
+        nn.AdaptiveAvgPool2d((1, 1)),
+        nn.AdaptiveAvgPool2d(16),
+        nn.Conv2d(3, 3, 8, 8),
+        nn.Conv2d(3, 3, 1, 2, padding=5),
+        nn.MaxPool2d(2, return_indices=True),
+        nn.ConvTranspose2d(3, 3, 2, 2),
+    ],
+    ids=str,
+)
+def test_layers_that_keep_or_widen_a_map_or_leave_one_place_are_not(layer):
+    assert downsampling_layers(nn.Sequential(layer), torch.ones(1, 3, 8, 8)) == []
+
+
+def test_a_network_that_is_one_layer_has_none_that_could_be_replaced():
+    assert downsampling_layers(nn.MaxPool2d(2), torch.ones(1, 3, 8, 8)) == []
+
+
+def test_names_are_those_inside_of_wrappers():
+    model = Residual()
+    wanted = downsampling_layers(model, torch.ones(1, 3, 8, 8))
+    for wrapped in (nn.DataParallel(model), torch.compile(nn.DataParallel(model))):
+        assert downsampling_layers(wrapped, torch.ones(1, 3, 8, 8)) == wanted
+
+
+def test_a_dry_run_can_be_made_in_inference_mode():
+    with torch.inference_mode():
+        assert len(downsampling_layers(Residual(), torch.ones(1, 3, 8, 8))) == 3
 
 
 def test_a_wrong_name_is_answered_with_near_ones():

@@ -6,13 +6,22 @@ import copy
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from foveapool import LinearPool2d, replace, restore
 
 from .toys import MAIN, POOL, pictures, toy
 
 modes = pytest.mark.parametrize("mode", ["replace", "after"])
+
+
+class Standardised(nn.Conv2d):
+    """A convolution that pads on its own."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(nn.functional.pad(x, (0, 1, 1, 1)))
+
+
 LAYERS = {
     "padded conv": lambda: nn.Conv2d(3, 6, 3, 2, 1),
     "conv": lambda: nn.Conv2d(3, 6, 3, 2),
@@ -21,6 +30,7 @@ LAYERS = {
     "padded max": lambda: nn.MaxPool2d(3, 2, 1),
     "overhanging average": lambda: nn.AvgPool2d(3, 2, 1, ceil_mode=True),
     "power": lambda: nn.LPPool2d(2, 2),
+    "a stranger's conv": lambda: Standardised(3, 6, 3, 2),
     "told a size": lambda: nn.AdaptiveAvgPool2d((4, 5)),
 }
 

@@ -37,11 +37,12 @@ def capture(
     that type. A layer that is passed several times shows what it reads the first time.
     """
     targets: dict[str, Downsampling] | None = None
+    written: dict[str, bool] = {}
     for batch in loader:
         labelled = unpacked(batch, unpack).to(device_of(unwrapped(model)))
         if targets is None:
             targets = shrinking(model, labelled, layer, mode)
-        yield maps_of(model, labelled, targets, mode, autocast), labelled
+        yield maps_of(model, labelled, targets, mode, autocast, written), labelled
 
 
 def shrinking(
@@ -81,10 +82,11 @@ def maps_of(
     targets: dict[str, Downsampling],
     mode: Mode = "replace",
     autocast: torch.dtype | None = None,
+    written: dict[str, bool] | None = None,
 ) -> dict[str, Tensor]:
     """The maps of one batch, which is on the network's device, at each layer of `targets`."""
     model = unwrapped(model)
-    maps = inputs_of(model, batch.inputs, list(targets), autocast)
+    maps = inputs_of(model, batch.inputs, list(targets), autocast, written)
     if mode == "after":
         with dry_run(model), _autocast(model, autocast):
             for name, x in maps.items():
@@ -93,22 +95,31 @@ def maps_of(
 
 
 def inputs_of(
-    model: nn.Module, inputs: Any, names: Sequence[str], autocast: torch.dtype | None = None
+    model: nn.Module,
+    inputs: Any,
+    names: Sequence[str],
+    autocast: torch.dtype | None = None,
+    written: dict[str, bool] | None = None,
 ) -> dict[str, Tensor]:
     """What the modules of these names are given when the network is called with `inputs`.
 
-    In evaluation mode, without gradients; the pass ends where the last of them begins.
+    In evaluation mode, without gradients; the pass ends where the last of them begins. A layer
+    behind may write into what an earlier one was given, so copies are kept; `written`, handed on
+    from batch to batch, remembers where that happens and spares the other copies.
     """
     model = unwrapped(model)
+    written = {} if written is None else written
     seen: dict[str, Tensor] = {}
+    given: dict[str, tuple[Tensor, int]] = {}
 
     def watch(name: str) -> Callable[..., None]:
-        def hook(module: nn.Module, given: tuple[Any, ...]) -> None:
+        def hook(module: nn.Module, arguments: tuple[Any, ...]) -> None:
             if name in seen:
                 return
+            maps = arguments[0]
             last = len(seen) == len(names) - 1
-            # A copy, because layers behind this one may write into what they are given.
-            seen[name] = given[0] if last else given[0].clone()
+            given[name] = (maps, _version(maps))
+            seen[name] = maps.clone() if written.get(name, True) and not last else maps
             if last:
                 raise _Enough
 
@@ -120,7 +131,20 @@ def inputs_of(
     missing = [name for name in names if name not in seen]
     if missing:
         raise ValueError(f"layer: {missing} were not reached by the forward pass of a batch")
+    spoilt = False
+    for name, (maps, version) in given.items():
+        changed = version < 0 or _version(maps) != version
+        spoilt |= changed and not written.get(name, True)
+        written[name] = changed or written.get(name, False)
+    if spoilt:
+        # Written to for the first time, in this batch: once more, with copies.
+        return inputs_of(model, inputs, names, autocast, written)
     return {name: seen[name] for name in names}
+
+
+def _version(tensor: Tensor) -> int:
+    """How often a tensor was written to; -1 where torch does not count."""
+    return -1 if tensor.is_inference() else tensor._version
 
 
 def _autocast(model: nn.Module, dtype: torch.dtype | None) -> AbstractContextManager[Any]:

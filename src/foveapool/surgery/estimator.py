@@ -82,9 +82,10 @@ class ClosedFormPooling:
 
     def set_params(self, **settings: Any) -> ClosedFormPooling:
         """Changes settings; call `solve` to have them take effect on scatter that is there."""
-        for name, value in settings.items():
+        for name in settings:
             if name not in _parameter_names():
                 raise ValueError(f"{name}: no such setting, wanted one of {_parameter_names()}")
+        for name, value in settings.items():
             setattr(self, name, value)
         return self
 

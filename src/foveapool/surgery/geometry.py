@@ -38,42 +38,12 @@ def stride_of(layer: Any) -> Pair | None:
     return pair(layer.stride or layer.kernel_size)
 
 
-def out_shape_of(layer: nn.Module, in_shape: Pair, steps: Pair | None = None) -> Pair | None:
-    """The map size that a layer makes of `in_shape`; None where only running it would tell.
-
-    `steps` stand in for a stride that was taken from the layer.
-    """
-    if isinstance(layer, (nn.AdaptiveAvgPool2d, nn.AdaptiveMaxPool2d)):
-        height, width = pair(layer.output_size)
-        return height or in_shape[0], width or in_shape[1]
-    if type(layer) not in (nn.Conv2d, nn.MaxPool2d, nn.AvgPool2d):
-        return None
-    sizes = []
-    for axis in range(2):
-        step = (steps or pair(layer.stride))[axis]
-        room = _places(layer, in_shape)[axis] - 1
-        last = room // step
-        if getattr(layer, "ceil_mode", False):
-            last = -(-room // step)
-            # The last window has to begin inside of the map, or in the padding before it.
-            last -= last * step >= in_shape[axis] + _padding(layer)[axis]
-        sizes.append(last + 1)
-    return sizes[0], sizes[1]
-
-
-def _padding(layer: Any) -> Pair:
-    return (0, 0) if layer.padding == "valid" else pair(layer.padding)
-
-
-def _places(layer: Any, in_shape: Pair) -> Pair:
-    """How many windows fit at stride 1."""
-    padding, dilation = _padding(layer), pair(getattr(layer, "dilation", 1))
-    kernel = pair(layer.kernel_size)
-    first, second = (
-        in_shape[axis] + 2 * padding[axis] - dilation[axis] * (kernel[axis] - 1)
-        for axis in range(2)
-    )
-    return first, second
+def out_shape_of(layer: nn.Module, in_shape: Pair, channels: int) -> Pair:
+    """The map size that a layer makes of `in_shape`, seen by running it: it may pad as it likes."""
+    own = next(layer.parameters(), torch.empty(0))
+    with torch.no_grad():
+        height, width = layer.forward(own.new_zeros(1, channels, *in_shape)).shape[2:]
+    return height, width
 
 
 class Unstrided(nn.Module):
@@ -131,13 +101,15 @@ class Unstrided(nn.Module):
 
     def _overhang(self, in_shape: Pair) -> Pair:
         """How far `ceil_mode` lets the last window begin behind the last that fits."""
-        places = _places(self.layer, in_shape)
-        wanted = out_shape_of(self.layer, in_shape, self.steps)
-        assert wanted is not None
-        height, width = (
-            max(0, (wanted[axis] - 1) * self.steps[axis] + 1 - places[axis]) for axis in range(2)
-        )
-        return height, width
+        layer, over = self.layer, []
+        for axis, (size, step) in enumerate(zip(in_shape, self.steps, strict=True)):
+            padding, dilation = pair(layer.padding)[axis], pair(getattr(layer, "dilation", 1))[axis]
+            room = size + 2 * padding - dilation * (pair(layer.kernel_size)[axis] - 1) - 1
+            last = -(-room // step) * step
+            # The last window has to begin inside of the map, or in the padding before it.
+            last -= step if last >= size + padding else 0
+            over.append(max(0, last - room))
+        return over[0], over[1]
 
     def _overhanging(self, x: Tensor, over: Pair) -> Tensor:
         layer: Any = self.layer

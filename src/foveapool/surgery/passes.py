@@ -89,6 +89,7 @@ class Passes:
     moments: dict[str, ChannelMoments] = field(default_factory=dict)
     sums: dict[str, ScatterAccumulator] = field(default_factory=dict)
     position: Position = field(default_factory=lambda: Position(1, 0))
+    written: dict[str, bool] = field(default_factory=dict)
 
     def run(self) -> dict[str, Scatter]:
         """The scatter of every layer, by name in the order of the forward pass."""
@@ -147,7 +148,9 @@ class Passes:
         saved = time.monotonic()
         done = position.batches
         for batch in reading.batches(done):
-            maps = maps_of(reading.model, batch, targets, reading.mode, reading.autocast)
+            maps = maps_of(
+                reading.model, batch, targets, reading.mode, reading.autocast, self.written
+            )
             self._take(takers, maps, batch)
             done += 1
             self.position = Position(position.number, done, position.total)

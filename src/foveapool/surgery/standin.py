@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 
 from foveapool.pooling.module import LinearPool2d, linear_pool2d
-from foveapool.pooling.resample import scaled_out_shape
 from foveapool.surgery.geometry import Pair, Unstrided, out_shape_of
 from foveapool.surgery.optimiser import Slot
 from foveapool.surgery.visit import version_of
@@ -56,6 +55,7 @@ class StandIn(nn.Module):
             self.stage = Unstrided(original, in_shape or shape.in_shape, shape.out_shape)
         self.pool, self.project = pool, project
         self._carried: dict[Pair, Tensor] = {}  # the operator for other sizes
+        self._out_shapes: dict[Pair, Pair] = {}  # the original's, for other sizes
         self._carried_from: tuple[Any, Any] = (None, None)  # the weights, and when that was
         self.train(original.training)
 
@@ -72,18 +72,17 @@ class StandIn(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """What the network wanted from the original, pooled."""
-        if self.stage is not None:
-            x = self.stage(x)
+        maps = x if self.stage is None else self.stage(x)
         pool = self.pool
         if self.on_resize == "interpolate" and isinstance(pool, LinearPool2d):
-            shape = (x.shape[2], x.shape[3])
-            x = pool(x) if shape == pool.in_shape else self._interpolated(x, shape)
+            resized = tuple(maps.shape[2:]) != pool.in_shape
+            maps = self._interpolated(maps, self._target(x, maps)) if resized else pool(maps)
         else:
-            x = pool(x)
-        return x if self.project is None else self.project(x)
+            maps = pool(maps)
+        return maps if self.project is None else self.project(maps)
 
-    def _interpolated(self, x: Tensor, shape: Pair) -> Tensor:
-        pool, target = self.pool, self._target(shape)
+    def _interpolated(self, x: Tensor, target: Pair) -> Tensor:
+        pool, shape = self.pool, (x.shape[2], x.shape[3])
         if pool.weight.requires_grad and torch.is_grad_enabled():
             # Gradients have to reach the operator, so nothing can be kept from call to call.
             weight = pool.resized_weight(shape, target)
@@ -103,18 +102,20 @@ class StandIn(nn.Module):
                 self._carried[shape] = self.pool.resized_weight(shape, target)
         return self._carried[shape]
 
-    def _target(self, shape: Pair) -> Pair:
-        """The output size: what the original would give, or the same share of the input."""
-        stage, pool = self.stage, self.pool
-        if stage is not None and stage.strided:
-            return shape[0] // stage.steps[0], shape[1] // stage.steps[1]
-        target = out_shape_of(self.original, shape)
-        height, width = target or scaled_out_shape(pool.in_shape, pool.out_shape, shape)
-        return height, width
+    def _target(self, x: Tensor, maps: Tensor) -> Pair:
+        """The size of what the original would make of `x`, whose stage gave `maps`."""
+        if self.stage is not None and self.stage.strided:
+            height, width = self.stage.steps
+            return maps.shape[2] // height, maps.shape[3] // width
+        shape = (x.shape[2], x.shape[3])
+        if shape not in self._out_shapes:
+            self._out_shapes[shape] = out_shape_of(self.original, shape, x.shape[1])
+        return self._out_shapes[shape]
 
     def __getstate__(self) -> Mapping[str, Any]:
         """All but what can be computed again."""
-        return {**self.__dict__, "_carried": {}, "_carried_from": (None, None)}
+        empty = {"_carried": {}, "_carried_from": (None, None), "_out_shapes": {}}
+        return {**self.__dict__, **empty}
 
     def extra_repr(self) -> str:
         """What `print(model)` shows."""

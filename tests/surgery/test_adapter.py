@@ -1,0 +1,240 @@
+"""The replaced layers as a small adapter on disk, for a fresh network of the same kind."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import foveapool as fp
+from foveapool import ClosedFormPooling, LinearPool2d, replace, restore
+
+from .toys import MAIN, POOL, SHORTCUT, anatomy, loader, pictures, toy
+from .zoo import NETWORKS, answer, batches, images, network
+
+LAYERS = [MAIN, SHORTCUT, POOL]
+CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+modes = pytest.mark.parametrize("mode", ["replace", "after"])
+
+
+def fitted(mode: str = "replace", **more: object) -> nn.Module:
+    model = toy()
+    settings = {"components": more.pop("components", None)}
+    layers = more.pop("layers", LAYERS)
+    ClosedFormPooling(**settings).fit(model, loader(), layers, mode).replace(model, **more)
+    return model
+
+
+def saved(folder: Path, mode: str = "replace", **more: object) -> nn.Module:
+    model = fitted(mode, **more)
+    fp.save(model, folder)
+    return model
+
+
+def size(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.iterdir())
+
+
+@modes
+@pytest.mark.parametrize("trainable", [True, False])
+def test_a_fresh_network_with_the_adapter_gives_the_same_output(tmp_path, mode, trainable):
+    model = saved(tmp_path / "deep" / "adapter", mode, trainable=trainable)
+    fresh = toy()
+    before = anatomy(fresh)
+    done = fp.load(fresh, tmp_path / "deep" / "adapter")
+    assert torch.equal(fresh(pictures()), model(pictures()))
+    assert list(fresh.state_dict()) == list(model.state_dict())
+    assert [change.names for change in done.changes] == [(name,) for name in LAYERS]
+    count = sum(p.numel() for p in fresh.parameters())
+    assert done.parameters == (sum(p.numel() for p in toy().parameters()), count)
+    assert fresh.pool.pool.trainable == trainable
+    restore(fresh)
+    assert anatomy(fresh) == before
+
+
+def test_two_files_hold_it_and_one_can_be_read_by_eye(tmp_path):
+    saved(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [CONFIG, WEIGHTS]
+    config = json.loads((tmp_path / CONFIG).read_text())
+    assert config["kind"] == "foveapool adapter"
+    assert [layer["names"] for layer in config["layers"]] == [[name] for name in LAYERS]
+    assert config["layers"][0]["original"] == {
+        "kind": "Conv2d",
+        "in_channels": 4,
+        "out_channels": 8,
+    }
+
+
+def test_branches_that_share_an_operator_share_it_on_disk_and_afterwards(tmp_path):
+    saved(tmp_path / "both", layers=[MAIN, SHORTCUT])
+    saved(tmp_path / "one", layers=[MAIN])
+    # Two components of 16 x 64 numbers, and a few hundred bytes of names.
+    assert 0 < size(tmp_path / "both") - size(tmp_path / "one") < 2 * 16 * 64 * 4 // 2
+    fresh = toy()
+    fp.load(fresh, tmp_path / "both")
+    assert fresh.block.main.pool is fresh.block.shortcut.pool
+
+
+def test_an_adapter_is_small(tmp_path):
+    model = nn.Sequential(nn.Conv2d(3, 64, 3, padding=1), nn.Conv2d(64, 128, 3, 2, 1))
+    replace(model, {"1": LinearPool2d.random((32, 32), (16, 16), 2)})
+    fp.save(model, tmp_path)
+    assert size(tmp_path) < 5e6
+
+
+def test_projections_travel_even_those_of_layers_with_odd_names(tmp_path):
+    model = nn.ModuleDict({"pool": nn.ModuleDict({"0": nn.Conv2d(3, 5, 2, 2)})})
+    replace(model, {"pool.0": LinearPool2d.random((8, 8), (4, 4))})
+    fp.save(model, tmp_path)
+    fresh = nn.ModuleDict({"pool": nn.ModuleDict({"0": nn.Conv2d(3, 5, 2, 2)})})
+    fp.load(fresh, tmp_path)
+    assert torch.equal(fresh["pool"]["0"](pictures()), model["pool"]["0"](pictures()))
+
+
+@modes
+def test_every_number_of_a_double_network_travels(tmp_path, mode):
+    model = fitted(mode, trainable=True).double()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += torch.rand_like(parameter) * 1e-3
+    fp.save(model, tmp_path)
+    fresh = toy().double()
+    restored = {
+        k: v for k, v in model.state_dict().items() if ".pool." not in k and "project" not in k
+    }
+    fp.load(fresh, tmp_path)
+    fresh.load_state_dict(restored, strict=False)
+    assert torch.equal(fresh(pictures().double()), model(pictures().double()))
+
+
+def test_how_to_take_other_sizes_travels_too(tmp_path):
+    model = saved(tmp_path, on_resize="interpolate")
+    fresh = toy()
+    fp.load(fresh, tmp_path)
+    assert torch.equal(fresh(pictures(2, 12)), model(pictures(2, 12)))
+
+
+def test_poolings_without_a_stride_of_their_own_find_theirs_again(tmp_path):
+    def make() -> nn.Module:
+        return nn.Sequential(nn.AdaptiveAvgPool2d((3, 4)), nn.Flatten())
+
+    model, fresh = make(), make()
+    ClosedFormPooling().fit(model, loader(), "0", "after").replace(model)
+    fp.save(model, tmp_path)
+    fp.load(fresh, tmp_path)
+    assert torch.equal(fresh(pictures()), model(pictures()))
+
+
+def test_an_optimiser_follows(tmp_path):
+    saved(tmp_path, trainable=True, components=1, layers=[MAIN, SHORTCUT])
+    fresh = toy()
+    optimizer = torch.optim.SGD(fresh.parameters(), 0.1)
+    groups = [id(p) for p in optimizer.param_groups[0]["params"]]
+    fp.load(fresh, tmp_path, optimizer=optimizer)
+    held = {id(p) for p in optimizer.param_groups[0]["params"]}
+    assert held == {id(p) for p in fresh.parameters()}
+    restore(fresh, optimizer=optimizer)
+    assert [id(p) for p in optimizer.param_groups[0]["params"]] == groups
+
+
+def test_a_layer_with_several_names_travels(tmp_path):
+    def make() -> nn.Module:
+        pool = nn.MaxPool2d(2)
+        return nn.Sequential(pool, nn.ReLU(), pool)
+
+    model, fresh = make(), make()
+    replace(model, {"0": LinearPool2d.average((8, 8), (4, 4))}, on_resize="interpolate")
+    fp.save(model, tmp_path)
+    fp.load(fresh, tmp_path)
+    assert fresh[0] is fresh[2] and torch.equal(fresh(pictures()), model(pictures()))
+
+
+def test_networks_of_other_makes_get_their_adapter_back(tmp_path):
+    model, fresh = (network(NETWORKS["mobilenet-v1"]) for _ in range(2))
+    names = [found.name for found in fp.downsampling_layers(model, images(1)[0])]
+    ClosedFormPooling().fit(model, batches(), names).replace(model)
+    fp.save(model, tmp_path)
+    fp.load(fresh, tmp_path)
+    assert torch.equal(answer(fresh, images(2)[0]), answer(model, images(2)[0]))
+    assert size(tmp_path) < 5e6
+
+
+# What is wrong
+
+
+def assert_refused(model: nn.Module, folder: Path, error: type[Exception], message: str) -> None:
+    before = anatomy(model)
+    with pytest.raises(error, match=message):
+        fp.load(model, folder)
+    assert anatomy(model) == before
+
+
+def renamed() -> nn.Module:
+    return nn.ModuleDict({"inner": toy()})
+
+
+def wider() -> nn.Module:
+    model = toy()
+    model.block.shortcut = nn.Conv2d(4, 16, 1, 2)
+    return model
+
+
+def averaging() -> nn.Module:
+    model = toy()
+    model.pool = nn.AvgPool2d(2)
+    return model
+
+
+@modes
+@pytest.mark.parametrize("make", [renamed, wider, averaging])
+def test_an_adapter_for_another_network_is_refused(tmp_path, make, mode):
+    saved(tmp_path, mode)
+    assert_refused(make(), tmp_path, ValueError, "an adapter for another network")
+
+
+def test_a_network_that_was_changed_already_is_refused(tmp_path):
+    saved(tmp_path)
+    model = toy()
+    replace(model, {POOL: LinearPool2d.average((4, 4), (2, 2))})
+    assert_refused(model, tmp_path, ValueError, "pool: is replaced already; call restore")
+
+
+def test_files_of_two_adapters_are_not_mixed(tmp_path):
+    saved(tmp_path / "one")
+    saved(tmp_path / "two", "after")
+    (tmp_path / "one" / CONFIG).write_bytes((tmp_path / "two" / CONFIG).read_bytes())
+    assert_refused(toy(), tmp_path / "one", ValueError, "belong to different adapters")
+
+
+def test_broken_and_missing_files_are_named(tmp_path):
+    assert_refused(toy(), tmp_path / "nowhere", FileNotFoundError, CONFIG)
+    saved(tmp_path)
+    whole = {name: (tmp_path / name).read_bytes() for name in (CONFIG, WEIGHTS)}
+    (tmp_path / WEIGHTS).write_bytes(whole[WEIGHTS][:-100])
+    assert_refused(toy(), tmp_path, ValueError, f"{WEIGHTS}: not a whole safetensors file")
+    (tmp_path / WEIGHTS).unlink()
+    assert_refused(toy(), tmp_path, FileNotFoundError, WEIGHTS)
+    (tmp_path / WEIGHTS).write_bytes(whole[WEIGHTS])
+    for broken in (whole[CONFIG][:-10], b"[]", b"\xff"):
+        (tmp_path / CONFIG).write_bytes(broken)
+        assert_refused(toy(), tmp_path, ValueError, f"{CONFIG}: not a foveapool adapter's")
+
+
+def test_another_kind_of_file_is_refused(tmp_path):
+    saved(tmp_path)
+    fit = ClosedFormPooling().fit(toy(), loader(), MAIN)
+    fit.operator_.save(tmp_path / WEIGHTS)
+    assert_refused(toy(), tmp_path, ValueError, "got operator, wanted a foveapool adapter file")
+
+
+def test_there_has_to_be_something_to_save(tmp_path):
+    with pytest.raises(ValueError, match="model: got no replaced layer"):
+        fp.save(toy(), tmp_path / "adapter")
+    model = toy()
+    replace(model, {POOL: nn.AvgPool2d(2)})
+    with pytest.raises(ValueError, match="pool: got a AvgPool2d, wanted a LinearPool2d"):
+        fp.save(model, tmp_path / "adapter")
+    assert not (tmp_path / "adapter" / CONFIG).exists()

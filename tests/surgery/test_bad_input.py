@@ -1,0 +1,128 @@
+"""Mistakes in fitting a stranger's network are named, and the network is left untouched."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from foveapool import ClosedFormPooling
+
+from .toys import MAIN, POOL, anatomy, loader, toy
+
+
+def relabelled(change) -> list[tuple[Tensor, Tensor]]:
+    return [(images, change(labels)) for images, labels in loader()]
+
+
+def poisoned() -> list[tuple[Tensor, Tensor]]:
+    batches = [(images.clone(), labels) for images, labels in loader()]
+    batches[2][0][1, 2, 3, 4] = torch.nan
+    return batches
+
+
+WRONG = {
+    "an unknown layer": (loader(), {"layer": "block.mian"}, {}, r"near it are \['block.main'"),
+    "a layer that does not shrink": (loader(), {"layer": "stem"}, {}, "'stem' .* does not shrink"),
+    "a layer of another kind": (loader(), {"layer": "norm"}, {}, "a BatchNorm2d, wanted a conv"),
+    "no layer": (loader(), {"layer": []}, {}, "layer: got no name, wanted one or more"),
+    "an unknown mode": (loader(), {"mode": "before"}, {}, "mode: got 'before', wanted one of"),
+    "no batch": ([], {}, {}, "loader: got no batch, wanted at least one"),
+    "one class": (relabelled(lambda y: y * 0), {}, {}, "fewer than two samples .*{1: 0}"),
+    "a class too many": (loader(), {}, {"num_classes": 2}, r"labels: got \[2\], wanted 0 to 1"),
+    "a class too few": (loader(), {}, {"num_classes": 5}, r"{3: 0, 4: 0}.*lower num_classes"),
+    "one class asked for": (loader(), {}, {"num_classes": 1}, "num_classes: got 1, wanted 2"),
+    "negative labels": (relabelled(lambda y: y - 1), {}, {}, r"labels: got \[-1\], wanted 0 to"),
+    "broken labels": (relabelled(lambda y: y / 2), {}, {}, "labels: got .*torch.float32"),
+    "labels in a row": (relabelled(lambda y: y[:, None]), {}, {}, r"labels: got shape \(10, 1\)"),
+    "labels for others": (relabelled(lambda y: y[:3]), {}, {}, r"labels: got shape \(3,\)"),
+    "huge labels": (
+        relabelled(lambda y: y * 100_000),
+        {},
+        {},
+        "labels: got 200000, wanted classes numbered from 0; pass num_classes",
+    ),
+    "numbers that are none": (poisoned(), {}, {}, "features: got nan in sample 1"),
+    "two components after a layer": (
+        loader(),
+        {"mode": "after"},
+        {"components": 2},
+        r"components: got 2 for block.main \(Conv2d, mode 'after'\), wanted 1, or None",
+    ),
+    "two components for a pooling": (
+        loader(),
+        {"layer": POOL},
+        {"components": 2},
+        "components: got 2 for pool",
+    ),
+    "no component": (loader(), {}, {"components": 0}, "components: got 0"),
+    "an alpha below zero": (loader(), {}, {"alpha": -1.0}, "alpha"),
+    "an unknown norm": (loader(), {}, {"norm": "l3"}, "norm: got 'l3'"),
+    "an unknown weighting": (loader(), {}, {"weighting": "equal"}, "weighting: got 'equal'"),
+    "a window that is none": (loader(), {}, {"window": -2}, "window"),
+    "maps of two sizes": (
+        [*loader(), *loader(size=10)],
+        {},
+        {},
+        r"features: got 4 channels of \(10, 10\), wanted 4 of \(8, 8\)",
+    ),
+}
+
+
+@pytest.mark.parametrize(("batches", "more", "settings", "message"), WRONG.values(), ids=WRONG)
+def test_a_mistake_is_named_and_the_network_untouched(batches, more, settings, message):
+    model = toy().train()
+    before = anatomy(model)
+    fit = ClosedFormPooling(**settings)
+    with pytest.raises(ValueError, match=message):
+        fit.fit(model, batches, **{"layer": MAIN, **more})
+    assert anatomy(model) == before
+    with pytest.raises(ValueError, match="not fitted yet"):
+        fit.modules()
+
+
+def test_a_loader_that_gives_other_samples_the_second_time_is_noticed():
+    class Growing:
+        reading = 0
+
+        def __iter__(self):
+            self.reading += 1
+            yield from loader() if self.reading < 3 else loader()[:-1]
+
+    with pytest.raises(ValueError, match=r"wanted 15 as in the first pass; give both passes"):
+        ClosedFormPooling().fit(toy(), Growing(), MAIN)
+
+
+def test_a_map_too_large_for_the_memory_is_refused_before_anything_is_summed(monkeypatch):
+    monkeypatch.setattr("os.sysconf", {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 4 * 2**20}.get)
+    model = nn.Sequential(nn.Conv2d(1, 2, 3, 2, 1))
+    batches = [(torch.zeros(2, 1, 224, 224), torch.tensor([0, 1]))]
+    message = r"50176 places, .* needs 60\.4 GB .* has 17\.2 GB.*Pass a \(smaller\) window=r"
+    with pytest.raises(ValueError, match=message):
+        ClosedFormPooling().fit(model, batches, "0")
+
+
+def test_features_that_are_no_maps_are_not_offered():
+    class Tokens(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.pool, self.line = nn.MaxPool2d(2), nn.MaxPool2d(2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.line(self.pool(x)[:, 0])
+
+    with pytest.raises(ValueError, match=r"'line' .*wanted one of \['pool'\]"):
+        ClosedFormPooling().fit(Tokens(), loader(), "line")
+
+
+def test_a_network_without_numbers_is_refused():
+    with pytest.raises(ValueError, match="meta device, which hold no numbers"):
+        ClosedFormPooling().fit(toy().to("meta"), loader(), MAIN)
+
+
+def test_a_network_that_fails_fails_with_its_own_error():
+    model = toy().train()
+    before = anatomy(model)
+    with pytest.raises(RuntimeError, match="channels"):
+        ClosedFormPooling().fit(model, [(torch.ones(4, 5, 8, 8), torch.arange(4) % 2)], MAIN)
+    assert anatomy(model) == before

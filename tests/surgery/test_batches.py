@@ -1,0 +1,149 @@
+"""What loaders yield: pairs, dicts, or whatever a function makes of it."""
+
+from __future__ import annotations
+
+from collections import UserDict
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from foveapool import ClosedFormPooling, capture
+from foveapool.surgery.batches import Labelled, check_rereadable, unpacked
+
+from .toys import MAIN, loader, toy
+
+
+def operator(batches, **more) -> Tensor:
+    return ClosedFormPooling().fit(toy(), batches, MAIN, **more).operator_.weight
+
+
+@pytest.fixture(scope="module")
+def wanted() -> Tensor:
+    return operator(loader())
+
+
+def joined() -> tuple[Tensor, Tensor]:
+    images, labels = zip(*loader(), strict=True)
+    return torch.cat(images), torch.cat(labels)
+
+
+FORMS = {
+    "lists": lambda x, y: [x, y],
+    "more than needed": lambda x, y: (x, y, "path"),
+    "labels as a list": lambda x, y: (x, y.tolist()),
+    "labels as an array": lambda x, y: (x, y.numpy()),
+    "a dict of transformers": lambda x, y: {"pixel_values": x, "labels": y},
+    "a dict of datasets": lambda x, y: {"img": x, "fine_label": y, "id": [1]},
+    "a dict that is none": lambda x, y: UserDict({"image": x, "label": y}),
+    "a tuple of arguments": lambda x, y: ((x,), y),
+    "a dict of arguments": lambda x, y: ({"x": x}, y),
+}
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+def test_common_forms_of_batches_are_understood(form, wanted):
+    assert torch.equal(operator([form(*batch) for batch in loader()]), wanted)
+
+
+def test_a_data_loader_is_read_in_workers_too(wanted):
+    data = TensorDataset(*joined())
+    assert torch.equal(operator(DataLoader(data, batch_size=10)), wanted)
+    assert torch.equal(operator(DataLoader(data, batch_size=10, num_workers=1)), wanted)
+
+
+def test_a_function_unpacks_what_is_unheard_of(wanted):
+    batches = [{"left": {"picture": x}, "right": y} for x, y in loader()]
+
+    def unpack(batch):
+        return batch["left"]["picture"], batch["right"]
+
+    assert torch.equal(operator(batches, unpack=unpack), wanted)
+
+
+def test_ids_from_a_function_make_the_order_irrelevant():
+    images, labels = joined()
+    numbers = torch.arange(45)
+
+    class Shuffled:
+        def __iter__(self):
+            order = torch.randperm(45)
+            for part in order.split(10):
+                yield numbers[part], images[part], labels[part]
+
+    class InOrder(Shuffled):
+        def __iter__(self):
+            yield from zip(numbers.split(10), images.split(10), labels.split(10), strict=True)
+
+    settings = {"class_cap": 12, "seed": 1}
+    weights = [
+        ClosedFormPooling(**settings)
+        .fit(toy(), each, MAIN, unpack=lambda batch: (batch[1], batch[2], batch[0]))
+        .operator_.weight
+        for each in (Shuffled(), InOrder())
+    ]
+    torch.testing.assert_close(*weights, rtol=1e-4, atol=1e-5)
+
+
+def test_several_images_a_sample_go_to_the_network_as_they_came():
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.pool = nn.MaxPool2d(2)
+
+        def forward(self, pair: list[Tensor]) -> Tensor:
+            return self.pool(pair[0] + pair[1])
+
+    images, labels = loader()[0]
+    maps, _ = next(capture(Twice(), [([images, images], labels)], "pool"))
+    assert torch.equal(maps["pool"], 2 * images)
+
+
+def test_the_first_sample_is_cut_out_of_every_part():
+    images, labels = loader()[0]
+    batch = Labelled({"x": images, "pair": [images, (images,)], "scale": torch.tensor(2.0)}, labels)
+    first = batch.first()
+    assert first["x"].shape[0] == first["pair"][0].shape[0] == first["pair"][1][0].shape[0] == 1
+    assert first["scale"] == 2
+
+
+WRONG = {
+    "a tensor": (torch.ones(4, 3, 8, 8), "loader: got batches of Tensor, wanted .*unpack="),
+    "one alone": ((torch.ones(4, 3, 8, 8),), "loader: got batches of tuple"),
+    "unknown keys": ({"a": 1, "labels": 2}, r"loader: got a dict with keys \['a', 'labels'\]"),
+    "words": ((torch.ones(1, 3, 8, 8), ["cat"]), "labels: got a list .*wanted whole numbers"),
+    "boxes": ((torch.ones(1, 3, 8, 8), {"boxes": 1}), "labels: got a dict"),
+}
+
+
+@pytest.mark.parametrize(("batch", "message"), WRONG.values(), ids=WRONG)
+def test_other_batches_are_refused_with_the_way_out(batch, message):
+    with pytest.raises(ValueError, match=message):
+        operator([batch])
+
+
+def test_a_function_that_makes_too_much_of_a_batch_is_refused():
+    with pytest.raises(ValueError, match="unpack: got 1 parts, wanted"):
+        unpacked((1, 2), lambda batch: batch[:1])
+
+
+@pytest.mark.parametrize(
+    "once", [(batch for batch in loader()), iter(loader()), zip(*joined(), strict=True)]
+)
+def test_a_loader_that_can_be_read_once_is_refused_before_it_is_read(once):
+    with pytest.raises(ValueError, match=r"loader: got a \w+, which can be read only once"):
+        operator(once)
+
+
+def test_a_data_loader_is_not_started_to_see_whether_it_can_be_read_twice():
+    class Counting(DataLoader):
+        started = 0
+
+        def __iter__(self):
+            self.started += 1
+            return super().__iter__()
+
+    counting = Counting(TensorDataset(*joined()), batch_size=10)
+    check_rereadable(counting)
+    assert counting.started == 0

@@ -1,0 +1,177 @@
+"""A fit that was stopped goes on where it was, and gives the very operator."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from foveapool import ClosedFormPooling
+from foveapool.surgery import passes, resume
+
+from .toys import MAIN, POOL, SHORTCUT, loader, toy
+
+LAYERS = [MAIN, SHORTCUT, POOL]
+
+
+@pytest.fixture(autouse=True)
+def eager(monkeypatch) -> None:
+    """Sums are kept after each batch, not now and then."""
+    monkeypatch.setattr(passes, "SAVE_SECONDS", -1.0)
+
+
+class Breaking:
+    """A loader that fails in the middle of a reading: its first, second, ..."""
+
+    def __init__(self, reading: int, batch: int) -> None:
+        self.reading, self.batch, self.started = reading, batch, 0
+
+    def __len__(self) -> int:
+        return len(loader())
+
+    def __iter__(self):
+        self.started += 1
+        for number, batch in enumerate(loader()):
+            if (self.started, number) == (self.reading, self.batch):
+                raise OSError("the disk is gone")
+            yield batch
+
+
+def counted(model: nn.Module) -> list[int]:
+    """How many images each forward pass had; one is the dry run's."""
+    sizes: list[int] = []
+    model.stem.register_forward_hook(lambda module, given, _: sizes.append(len(given[0])))
+    return sizes
+
+
+# The first reading is a look at the first batch.
+STOPS = {
+    "in pass 1": (2, 3, [1, 10, 5, 10, 10, 10, 10, 5]),
+    "at the start": (2, 0, [1, 10, 10, 10, 10, 5, 10, 10, 10, 10, 5]),
+    "between the passes": (3, 0, [1, 10, 10, 10, 10, 5]),
+    "in pass 2": (3, 4, [1, 5]),
+}
+
+
+@pytest.mark.parametrize("mode", ["replace", "after"])
+@pytest.mark.parametrize(("reading", "batch", "remaining"), STOPS.values(), ids=STOPS)
+def test_a_stopped_fit_reads_what_is_left_and_gives_the_very_operator(
+    tmp_path, reading, batch, remaining, mode
+):
+    folder = tmp_path / "deep" / "sums"
+    settings = {"class_cap": 12, "seed": 2}
+    with pytest.raises(OSError, match="the disk is gone"):
+        ClosedFormPooling(**settings).fit(
+            toy(), Breaking(reading, batch), LAYERS, mode, resume=folder
+        )
+    model = toy()
+    sizes = counted(model)
+    fit = ClosedFormPooling(**settings).fit(model, loader(), LAYERS, mode, resume=folder)
+    assert sizes == remaining
+    wanted = ClosedFormPooling(**settings).fit(toy(), loader(), LAYERS, mode)
+    for name in LAYERS:
+        assert torch.equal(fit.operators_[name].weight, wanted.operators_[name].weight)
+    assert not folder.exists()
+
+
+def test_a_fit_that_was_stopped_twice_goes_on_twice(tmp_path):
+    for reading, batch in ((2, 2), (2, 4), (3, 1), (2, 3)):
+        with pytest.raises(OSError, match="the disk is gone"):
+            ClosedFormPooling().fit(toy(), Breaking(reading, batch), MAIN, resume=tmp_path / "sums")
+    note = json.loads((tmp_path / "sums" / "process-0" / "position.json").read_text())
+    assert (note["number"], note["batches"], note["total"]) == (2, 3, 5)
+    fit = ClosedFormPooling().fit(toy(), loader(), MAIN, resume=tmp_path / "sums")
+    wanted = ClosedFormPooling().fit(toy(), loader(), MAIN)
+    assert torch.equal(fit.operator_.weight, wanted.operator_.weight)
+
+
+def test_an_unsolvable_fit_keeps_its_sums(tmp_path):
+    with pytest.raises(ValueError, match="alpha"):
+        ClosedFormPooling(alpha=-1.0).fit(toy(), loader(), MAIN, resume=tmp_path / "sums")
+    model = toy()
+    sizes = counted(model)
+    ClosedFormPooling().fit(model, loader(), MAIN, resume=tmp_path / "sums")
+    assert sizes == [1]
+
+
+def half_done(folder: Path, **settings: object) -> dict[str, bytes]:
+    with pytest.raises(OSError, match="the disk is gone"):
+        ClosedFormPooling(**settings).fit(toy(), Breaking(2, 3), MAIN, resume=folder)
+    return contents(folder)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def nudged() -> nn.Module:
+    """Another network, though the sum of its weights is the same."""
+    model = toy()
+    with torch.no_grad():
+        model.stem.weight.copy_(model.stem.weight.flip(0))
+    return model
+
+
+OTHERS = {
+    "another network": (nudged, {}, {}),
+    "another layer": (toy, {}, {"layer": POOL}),
+    "another mode": (toy, {}, {"mode": "after"}),
+    "another type": (toy, {}, {"autocast": torch.bfloat16}),
+    "another seed": (toy, {"seed": 1}, {}),
+    "another weighting": (toy, {"weighting": "frequency"}, {}),
+}
+
+
+@pytest.mark.parametrize(("make", "settings", "more"), OTHERS.values(), ids=OTHERS)
+def test_sums_of_another_fit_are_neither_used_nor_touched(tmp_path, make, settings, more):
+    before = half_done(tmp_path / "sums")
+    with pytest.raises(ValueError, match=r"sums of another fit .* give another folder or delete"):
+        ClosedFormPooling(**settings).fit(
+            make(), loader(), **{"layer": MAIN, **more}, resume=tmp_path / "sums"
+        )
+    assert contents(tmp_path / "sums") == before
+
+
+def test_sums_of_more_processes_are_those_of_another_fit(monkeypatch):
+    alone = resume.fingerprint(toy(), {})
+    assert resume.fingerprint(toy(), {}) == alone
+    monkeypatch.setattr(resume, "distributed", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
+    assert resume.fingerprint(toy(), {}) != alone
+
+
+def test_settings_that_only_matter_for_solving_may_change(tmp_path):
+    half_done(tmp_path / "sums")
+    ClosedFormPooling(alpha=3.0).fit(toy(), loader(), MAIN, resume=tmp_path / "sums")
+
+
+def test_a_file_that_is_gone_is_named(tmp_path):
+    half_done(tmp_path / "sums")
+    for path in (tmp_path / "sums").rglob("*.safetensors"):
+        path.unlink()
+    with pytest.raises(FileNotFoundError, match=r"1-3-0\.safetensors: no such file"):
+        ClosedFormPooling().fit(toy(), loader(), MAIN, resume=tmp_path / "sums")
+
+
+def test_only_the_latest_sums_are_kept_and_other_files_stay(tmp_path):
+    (tmp_path / "mine.txt").write_text("mine")
+    half_done(tmp_path)
+    assert sorted(contents(tmp_path)) == ["1-3-0.safetensors", "mine.txt", "position.json"]
+    ClosedFormPooling().fit(toy(), loader(), MAIN, resume=tmp_path)
+    assert sorted(contents(tmp_path)) == ["mine.txt"]
+
+
+def test_now_and_then_is_not_after_each_batch(tmp_path, monkeypatch):
+    monkeypatch.setattr(passes, "SAVE_SECONDS", 1000.0)
+    written = []
+    original = resume.Shelf.write
+    monkeypatch.setattr(
+        resume.Shelf,
+        "write",
+        lambda self, at, takers: written.append(at) or original(self, at, takers),
+    )
+    ClosedFormPooling().fit(toy(), loader(), MAIN, resume=tmp_path / "sums")
+    assert [(at.number, at.batches) for at in written] == [(1, 5), (2, 0), (2, 5)]
