@@ -43,8 +43,9 @@ wheel: $(READY) ## build the wheel and import it from an empty environment
 figures: $(READY) ## draw the figures and fill the tables again from the results
 	$(BIN)/python benchmarks/figures.py
 
-bench: $(READY) ## measure the fit and the forward pass
+bench: $(READY) ## measure the fit, its passes and the forward pass
 	$(BIN)/python benchmarks/fit.py peers gram growth
+	$(BIN)/python benchmarks/passes.py
 	$(BIN)/python benchmarks/forward.py
 
 clean: ## remove builds and caches; .venv, runs and results stay

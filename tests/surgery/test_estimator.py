@@ -189,6 +189,11 @@ def test_networks_of_half_precision_are_fitted():
     torch.testing.assert_close(fit.operator_.weight, wanted.operator_.weight, rtol=0, atol=0.1)
 
 
+def test_so_are_networks_that_run_in_no_other():
+    fit = ClosedFormPooling().fit(toy().bfloat16(), loader(), MAIN, autocast=torch.bfloat16)
+    assert fit.module().components == 2
+
+
 # What was fitted
 
 

@@ -90,6 +90,7 @@ def test_every_kind_of_shrinking_layer_is_found(layer, out_shape):
         nn.AdaptiveAvgPool2d(16),
         nn.Conv2d(3, 3, 8, 8),
         nn.Conv2d(3, 3, 1, 2, padding=5),
+        nn.Conv2d(3, 3, 1, (4, 1), padding=(0, 1)),
         nn.MaxPool2d(2, return_indices=True),
         nn.ConvTranspose2d(3, 3, 2, 2),
     ],
@@ -107,7 +108,9 @@ def test_names_are_those_inside_of_wrappers():
     model = Residual()
     wanted = downsampling_layers(model, torch.ones(1, 3, 8, 8))
     for wrapped in (nn.DataParallel(model), torch.compile(nn.DataParallel(model))):
-        assert downsampling_layers(wrapped, torch.ones(1, 3, 8, 8)) == wanted
+        # Where there is a GPU, the wrapper has moved the network there.
+        example = torch.ones(1, 3, 8, 8, device=model.stem.weight.device)
+        assert downsampling_layers(wrapped, example) == wanted
 
 
 def test_a_dry_run_can_be_made_in_inference_mode():

@@ -206,6 +206,13 @@ def test_a_shared_pooling_joins_once():
     assert len(params) == len(list(model.parameters()))
 
 
+def test_a_pooling_that_the_optimiser_knows_already_does_not_join_again():
+    model, pool = toy(), halving(8, 2, trainable=True)
+    optimizer = torch.optim.SGD([*model.parameters(), pool.weight], 0.1)
+    replace(model, {MAIN: pool}, optimizer=optimizer)
+    assert sum(p is pool.weight for p in optimizer.param_groups[0]["params"]) == 1
+
+
 def test_names_of_parameters_follow_in_optimisers_that_have_them():
     model = toy()
     optimizer = torch.optim.SGD(model.named_parameters(), 0.1)

@@ -18,7 +18,15 @@ from foveapool.surgery.find import Downsampling, downsampling_layers
 from foveapool.surgery.geometry import Unstrided
 from foveapool.surgery.replace import matching
 from foveapool.surgery.standin import MODES, Mode, StandIn
-from foveapool.surgery.visit import call, device_of, dry_run, hooked, module_named, unwrapped
+from foveapool.surgery.visit import (
+    call,
+    device_of,
+    dry_run,
+    hooked,
+    module_named,
+    unwrapped,
+    version_of,
+)
 
 
 def capture(
@@ -41,12 +49,16 @@ def capture(
     for batch in loader:
         labelled = unpacked(batch, unpack).to(device_of(unwrapped(model)))
         if targets is None:
-            targets = shrinking(model, labelled, layer, mode)
+            targets = shrinking(model, labelled, layer, mode, autocast)
         yield maps_of(model, labelled, targets, mode, autocast, written), labelled
 
 
 def shrinking(
-    model: nn.Module, batch: Labelled, layer: str | Sequence[str], mode: Mode
+    model: nn.Module,
+    batch: Labelled,
+    layer: str | Sequence[str],
+    mode: Mode,
+    autocast: torch.dtype | None = None,
 ) -> dict[str, Downsampling]:
     """The layers that `layer` names, in the order of the forward pass, with their sizes."""
     if mode not in MODES:
@@ -55,15 +67,16 @@ def shrinking(
     keys = [layer] if isinstance(layer, str) else list(layer)
     if not keys:
         raise ValueError("layer: got no name, wanted one or more")
-    found = {each.name: each for each in downsampling_layers(model, batch.first())}
+    with _autocast(model, autocast):
+        found = {each.name: each for each in downsampling_layers(model, batch.first())}
     # A module that goes by several names is listed under its first.
     first = {module: name for name, module in model.named_modules()}
     wanted = set()
     for key in keys:
         names = {first[model.get_submodule(name)] for name in matching(model, key)}
-        if any(isinstance(model.get_submodule(name), StandIn) for name in names):
-            raise ValueError(f"layer: got {key!r}, replaced already; call restore(model) first")
         if not names & set(found):
+            if any(isinstance(model.get_submodule(name), StandIn) for name in names):
+                raise ValueError(f"layer: got {key!r}, replaced already; call restore(model) first")
             raise ValueError(
                 f"layer: got {key!r} ({', '.join(sorted(names))}), which does not shrink a "
                 f"(B, C, H, W) map, wanted one of {list(found)}"
@@ -110,7 +123,7 @@ def inputs_of(
     model = unwrapped(model)
     written = {} if written is None else written
     seen: dict[str, Tensor] = {}
-    given: dict[str, tuple[Tensor, int]] = {}
+    given: dict[str, tuple[Tensor, int | None]] = {}
 
     def watch(name: str) -> Callable[..., None]:
         def hook(module: nn.Module, arguments: tuple[Any, ...]) -> None:
@@ -118,7 +131,7 @@ def inputs_of(
                 return
             maps = arguments[0]
             last = len(seen) == len(names) - 1
-            given[name] = (maps, _version(maps))
+            given[name] = (maps, version_of(maps))
             seen[name] = maps.clone() if written.get(name, True) and not last else maps
             if last:
                 raise _Enough
@@ -133,18 +146,13 @@ def inputs_of(
         raise ValueError(f"layer: {missing} were not reached by the forward pass of a batch")
     spoilt = False
     for name, (maps, version) in given.items():
-        changed = version < 0 or _version(maps) != version
+        changed = version is None or version_of(maps) != version
         spoilt |= changed and not written.get(name, True)
         written[name] = changed or written.get(name, False)
     if spoilt:
         # Written to for the first time, in this batch: once more, with copies.
         return inputs_of(model, inputs, names, autocast, written)
     return {name: seen[name] for name in names}
-
-
-def _version(tensor: Tensor) -> int:
-    """How often a tensor was written to; -1 where torch does not count."""
-    return -1 if tensor.is_inference() else tensor._version
 
 
 def _autocast(model: nn.Module, dtype: torch.dtype | None) -> AbstractContextManager[Any]:

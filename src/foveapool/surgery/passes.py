@@ -115,7 +115,9 @@ class Passes:
         first = next(reading.batches(), None)
         if first is None:
             raise ValueError("loader: got no batch, wanted at least one")
-        self.targets = shrinking(reading.model, first, reading.layer, reading.mode)
+        self.targets = shrinking(
+            reading.model, first, reading.layer, reading.mode, reading.autocast
+        )
         names = [name for name in self.targets if self._source(name) == name]
         if self.shelf is not None:
             facts = {"layers": list(self.targets), **reading.facts(), **asdict(self.settings)}
