@@ -27,7 +27,7 @@ from foveapool.pooling.blocks import block_size, map_blocks, one_thread
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.pooling.scatter import Scatter
 from foveapool.pooling.solve import solve_pooling, sweep_pooling
-from foveapool.pooling.solvers import SOLVERS
+from foveapool.pooling.solvers import SOLVERS, krylov
 
 Array = NDArray[np.float64]
 Shape = tuple[int, ...]
@@ -709,3 +709,13 @@ def test_a_sweep_is_checked_whole_before_anything_is_solved():
     sweep = sweep_pooling(smooth_scatter((6, 6)), (3, 3), [1.0, float("nan")])
     with pytest.raises(ValueError, match=r"^alpha: got nan"):
         next(sweep)
+
+
+def test_a_between_scatter_of_low_rank_needs_no_dense_solver(monkeypatch):
+    noise = torch.randn(48, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+    maps = functional.avg_pool2d(noise, 3, 1, 1)
+    scatter = compute_scatter(maps, torch.arange(48) % 3)
+    assert scatter.rank_bound == 6
+    monkeypatch.setattr(krylov.dense, "solve", None)
+    operator = solve_pooling(scatter, (8, 8), components=3)
+    assert float(operator.residuals.max()) <= 1e-8

@@ -126,3 +126,20 @@ def test_a_network_that_fails_fails_with_its_own_error():
     with pytest.raises(RuntimeError, match="channels"):
         ClosedFormPooling().fit(model, [(torch.ones(4, 5, 8, 8), torch.arange(4) % 2)], MAIN)
     assert anatomy(model) == before
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"norm": "l3"}, {"alpha": -1.0}, {"sign": "up"}, {"solver": "magic"}, {"weighting": "heavy"}],
+)
+def test_a_wrong_setting_is_told_before_a_batch_is_read(settings):
+    def batches():
+        raise AssertionError("the loader was read")
+
+    class Unread:
+        def __iter__(self):
+            return batches()
+
+    (name,) = settings
+    with pytest.raises(ValueError, match=f"{name}: got"):
+        ClosedFormPooling(**settings).fit(toy(), Unread(), MAIN)

@@ -89,8 +89,8 @@ def test_a_fit_that_was_stopped_twice_goes_on_twice(tmp_path):
 
 
 def test_an_unsolvable_fit_keeps_its_sums(tmp_path):
-    with pytest.raises(ValueError, match="alpha"):
-        ClosedFormPooling(alpha=-1.0).fit(toy(), loader(), MAIN, resume=tmp_path / "sums")
+    with pytest.raises(ValueError, match="components: got 5000"):
+        ClosedFormPooling(components=5000).fit(toy(), loader(), MAIN, resume=tmp_path / "sums")
     model = toy()
     sizes = counted(model)
     ClosedFormPooling().fit(model, loader(), MAIN, resume=tmp_path / "sums")

@@ -30,7 +30,8 @@ def linear_pool2d(
     # Positions before components: then a channels-last product already is a channels-last output.
     rows = weight.transpose(0, 1)
     kind = x.device.type
-    autocast = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
+    # The meta device knows no autocast; asking torch which ones do would break a compiled graph.
+    autocast = kind != "meta" and torch.is_autocast_enabled(kind)
     if autocast and x.dtype != torch.float64:
         # Left to autocast, which spares doubles too, the matrix would be cast once a sample.
         dtype = torch.get_autocast_dtype(kind)
@@ -40,14 +41,14 @@ def linear_pool2d(
     if mean is not None:
         # Of the very numbers that multiply: a constant map then keeps its level in bf16 too.
         sums = rows.sum(-1, dtype=torch.promote_types(rows.dtype, torch.float32))
-        bias = ((1 - sums)[:, None] * mean).to(rows.dtype)
+        bias = torch.addr(mean.expand(len(sums), -1), sums, mean, alpha=-1).to(rows.dtype)
     channels_last = not x.is_contiguous()
     if channels_last and not weight.requires_grad:
         maps, matrix = x.flatten(2).mT, rows.expand(batch, -1, -1)
-        pooled = torch.bmm(matrix, maps)
-        if bias is not None:
-            # In place, and not by baddbmm, which would write the bias out for each sample first.
-            pooled += bias
+        if bias is None:
+            pooled = torch.bmm(matrix, maps)
+        else:
+            pooled = torch.baddbmm(bias.expand(batch, -1, -1), matrix, maps)
     else:
         # All samples and channels in one product, and so in one for the matrix's gradient.
         pooled = (x.reshape(batch * channels, inputs) @ rows.mT).unflatten(0, (batch, channels))

@@ -86,7 +86,9 @@ class Problem:
             index = index.to(scatter.within.device)
         with one_thread(places):
             if index is None:
-                matrices = Matrices(scatter.between / unit, scatter.within / unit)
+                matrices = Matrices(
+                    scatter.between / unit, scatter.within / unit, scatter.rank_bound
+                )
             average = _average_separability(scatter, in_shape, target, window)
         return cls(scatter, in_shape, target, components, centre, unit, matrices, index, average)
 
@@ -115,7 +117,7 @@ class Problem:
         assert self.index is not None
         index = self.index[rows]
         between, within = self.scatter.blocks(index)
-        both = Matrices(between.div_(self.unit), within.div_(self.unit))
+        both = Matrices(between.div_(self.unit), within.div_(self.unit), self.scatter.rank_bound)
         return Pencil(both, diagonal.gather(1, index), workspace)
 
     def start(self, rows: slice, before: Tensor | None) -> Tensor:

@@ -75,7 +75,7 @@ def sweep_pooling(
     memory: int | None = None,
 ) -> Iterator[PoolingOperator]:
     """`solve_pooling` for one alpha after the other, each starting from the answer before it."""
-    _check_choices(norm, centre, sign, solver, alpha_unit, alphas)
+    check_choices(norm, centre, sign, solver, alpha_unit, alphas)
     problem = Problem.of(scatter, out_shape, components, centre, window)
     solver = problem.choose(solver)
     vectors: Tensor | None = None
@@ -114,9 +114,10 @@ def sweep_pooling(
         )
 
 
-def _check_choices(
+def check_choices(
     norm: str, centre: str, sign: str, solver: str, alpha_unit: str, alphas: Sequence[float]
 ) -> None:
+    """Raises a ValueError unless these can be solved with; before data is read, say."""
     for name, got, wanted in (
         ("norm", norm, ("l1", "l2")),
         ("centre", centre, CENTRES),

@@ -17,9 +17,9 @@ from foveapool.pooling.grid import Centre
 from foveapool.pooling.module import LinearPool2d
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.pooling.precision import Precision
-from foveapool.pooling.scatter import Scatter, Weighting
+from foveapool.pooling.scatter import WEIGHTINGS, Scatter, Weighting
 from foveapool.pooling.signs import Sign
-from foveapool.pooling.solve import AlphaUnit, Norm, solve_pooling
+from foveapool.pooling.solve import AlphaUnit, Norm, check_choices, solve_pooling
 from foveapool.surgery.batches import Unpack
 from foveapool.surgery.find import Downsampling
 from foveapool.surgery.geometry import Pair
@@ -116,6 +116,7 @@ class ClosedFormPooling:
         `progress` is True or a function of `Progress`. `resume` names a folder for unfinished
         sums: a fit that was killed goes on there, if the loader keeps its order.
         """
+        self._check_settings()
         settings = {name: getattr(self, name) for name in ScatterSettings.__dataclass_fields__}
         shelf = None if resume is None else Shelf(resume)
         reading = Reading(model, loader, layer, mode, unpack, autocast)
@@ -167,6 +168,13 @@ class ClosedFormPooling:
             window=self.window,
             alpha_unit=self.alpha_unit,
         )
+
+    def _check_settings(self) -> None:
+        """Raises what solving would raise, before the data is read."""
+        alphas, solver = [self.alpha], self.solver
+        check_choices(self.norm, self.centre, self.sign, solver, self.alpha_unit, alphas)
+        if self.weighting not in WEIGHTINGS:
+            raise ValueError(f"weighting: got {self.weighting!r}, wanted one of {WEIGHTINGS}")
 
     def _components(self, name: str, found: Downsampling, mode: Mode) -> int:
         keeps = mode == "after" or found.out_channels == found.in_channels

@@ -42,7 +42,10 @@ def solve(
     if missing > 0:
         start = torch.cat((start, random_rows(pencil, missing)), 1)
     try:
-        if pencil.diagonal.device.type == "cpu" and pencil.size <= SMALL:
+        # Lanczos' first round wants more directions than an A of low rank has.
+        rank = pencil.matrices.rank or pencil.size
+        plenty = rank >= 2 * lanczos.FIRST_STEPS * start.shape[1]
+        if pencil.diagonal.device.type == "cpu" and pencil.size <= SMALL and plenty:
             pairs, finished = lanczos.iterate(pencil, components, tolerance, start)
         else:
             pairs, finished = _iterate(pencil, components, tolerance, start, largest)

@@ -17,6 +17,7 @@ class Matrices:
 
     between: Tensor
     within: Tensor
+    rank: int | None = None  # the most that the rank of A can be, where it is known
 
     @property
     def shared(self) -> bool:
@@ -72,7 +73,7 @@ class Pencil:
         """The problems at the places `chosen`, (c,) of int64 or a slice, in the same workspace."""
         both = self.matrices
         if not both.shared:
-            both = Matrices(both.between[chosen], both.within[chosen])
+            both = Matrices(both.between[chosen], both.within[chosen], both.rank)
         return Pencil(both, self.diagonal[chosen], self.workspace)
 
 
