@@ -41,7 +41,7 @@ def linear_pool2d(
     if mean is not None:
         # Of the very numbers that multiply: a constant map then keeps its level in bf16 too.
         sums = rows.sum(-1, dtype=torch.promote_types(rows.dtype, torch.float32))
-        bias = torch.addr(mean.expand(len(sums), -1), sums, mean, alpha=-1).to(rows.dtype)
+        bias = ((1 - sums)[:, None] * mean).to(rows.dtype)
     channels_last = not x.is_contiguous()
     if channels_last and not weight.requires_grad:
         maps, matrix = x.flatten(2).mT, rows.expand(batch, -1, -1)
