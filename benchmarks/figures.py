@@ -134,23 +134,19 @@ def reduced_svhn() -> str:
         "closed-form-trained": "closed form, then trained",
         "sgd": "P learned by SGD",
     }
-    lines = []
-    for settings in (("5", "l1"), ("25", "l2")):
-        for row in (r for r in rows if r.metric == "test error %"):
-            if (row.alpha, row.norm) not in (settings, ("", "")):
-                continue
-            if row.alpha == "" and settings != ("5", "l1"):
-                continue
-            setting = f"alpha {row.alpha}, {row.norm}" if row.alpha else ""
-            cells = [names[row.pooling], setting, f"{row.mean:.2f} +- {row.deviation:.2f}"]
-            own = settings == ("5", "l1")
-            lines.append([*cells, paper.get(row.pooling, "-") if own else "-"])
-    return table(["third layer", "setting", "error %", "paper"], _once(lines))
+    lines = {}
+    for row in (r for r in rows if r.metric == "test error %"):
+        setting = f"alpha {row.alpha}, {row.norm}" if row.alpha else ""
+        # Poolings without a setting ran beside each of the settings; the first run stands here.
+        printed = paper.get(row.pooling, "-") if setting in ("", "alpha 5, l1") else "-"
+        error = f"{row.mean:.2f} +- {row.deviation:.2f}"
+        lines.setdefault((row.pooling, setting), [names[row.pooling], setting, error, printed])
+    ordered = sorted(lines.items(), key=lambda item: list(names).index(item[0][0]))
+    return table(["third layer", "setting", "error %", "paper"], [line for _, line in ordered])
 
 
-def _once(lines: list[list[str]]) -> list[list[str]]:
-    """The first line of each kind."""
-    return list({(line[0], line[1]): line for line in reversed(lines)}.values())[::-1]
+def _digits(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
 
 
 def training() -> str:
@@ -160,7 +156,7 @@ def training() -> str:
     lines = []
     for key in dict.fromkeys((r.network, r.placement) for r in rows):
         own = {r.metric: r for r in rows if (r.network, r.placement) == key}
-        lines.append([*key, *(f"{own[m].mean:,.3g}" if m in own else "-" for m in header)])
+        lines.append([*key, *(_digits(own[m].mean) if m in own else "-" for m in header)])
     return table(["network", "loop", *(names.get(m, m) for m in header)], lines)
 
 
