@@ -1,5 +1,10 @@
 """The demonstration, small: it compares, says how sure it is, leaves its files, goes on."""
 
+import fcntl
+import subprocess
+import sys
+import time
+
 import pytest
 
 import foveapool as fp
@@ -44,3 +49,33 @@ def test_the_verdict_says_what_the_spread_allows(closed, words):
 def test_the_table_has_mean_and_deviation_over_the_seeds():
     rows = table(outcomes((20.0, 21.0, 22.0)))
     assert rows[1] == ("closed form", "21.0 +- 1.0", "1,000", "1")
+
+
+def test_a_killed_demo_leaves_its_folders_free(tmp_path):
+    words = ["demo", "--out", str(tmp_path / "demo"), "--seeds", "1", "--images", "2000"]
+    command = [sys.executable, "-m", "foveapool", *words]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    lock = tmp_path / "demo" / "baseline-0" / "lock"
+    try:
+        deadline = time.monotonic() + 60
+        while not is_locked(lock):
+            assert process.poll() is None and time.monotonic() < deadline
+            time.sleep(0.1)
+    finally:
+        process.kill()
+        process.wait()
+    deadline = time.monotonic() + 10
+    while is_locked(lock):
+        assert time.monotonic() < deadline, "a worker goes on without its parent"
+        time.sleep(0.1)
+
+
+def is_locked(path):
+    if not path.exists():
+        return False
+    with open(path, "rb+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        return False

@@ -7,12 +7,14 @@ was.
 
 from __future__ import annotations
 
+import os
 import statistics
+import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
 
 import torch
@@ -74,7 +76,6 @@ class Outcome:
 
 def run_job(demo: Demo, pooling: str, seed: int) -> Outcome:
     """One training with its fit, in a process of its own."""
-    torch.set_num_threads(1)
     trial = demo.trial(pooling, seed, demo.data())
     operator = None
     if trial.setting.is_fitted:
@@ -87,13 +88,26 @@ def run_job(demo: Demo, pooling: str, seed: int) -> Outcome:
     return Outcome(pooling, seed, result.test_error, parameters, result.seconds)
 
 
+def _begin_worker() -> None:
+    torch.set_num_threads(1)
+    parent = parent_process()
+    assert parent is not None
+
+    def follow() -> None:
+        parent.join()
+        # Killed, it could tell nobody; who starts again must find the folders free.
+        os._exit(1)
+
+    threading.Thread(target=follow, daemon=True).start()
+
+
 def run_demo(demo: Demo, say: Callable[[str], None], processes: int = 2) -> list[Outcome]:
     """All trainings, the ones that others wait for first."""
     demo.out.mkdir(parents=True, exist_ok=True)
     outcomes = []
     context = get_context("spawn")
     # One thread each: two small trainings at once are faster than one after the other.
-    with ProcessPoolExecutor(processes, mp_context=context) as pool:
+    with ProcessPoolExecutor(processes, context, initializer=_begin_worker) as pool:
         for names in ((BASELINE, "sgd"), (CLOSED_FORM, TRAINED)):
             jobs = [pool.submit(run_job, demo, name, seed) for name in names for seed in demo.seeds]
             for job in as_completed(jobs):
