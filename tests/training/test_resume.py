@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -208,3 +209,16 @@ def test_a_damaged_checkpoint_is_named(tmp_path):
     (tmp_path / CHECKPOINT).write_bytes(whole[: len(whole) // 2])
     with pytest.raises(ValueError, match=r"checkpoint.safetensors: not a whole safetensors file"):
         train(toy_network(), **options(tmp_path))
+
+
+def test_every_epoch_is_saved_however_long_saving_takes(tmp_path, monkeypatch):
+    saved, save = [], RunFolder.save
+
+    def slowly(run, tensors, position):
+        time.sleep(0.2)
+        saved.append((position.epoch, position.step))
+        save(run, tensors, position)
+
+    monkeypatch.setattr(RunFolder, "save", slowly)
+    train(toy_network(), toy_data(), toy_recipe(3), device="cpu", folder=tmp_path)
+    assert saved == [(1, 0), (2, 0), (3, 0)]

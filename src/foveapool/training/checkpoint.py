@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -43,7 +42,6 @@ class RunFolder:
         self.folder = Path(folder)
         self.path = self.folder / CHECKPOINT
         self.configuration = dict(configuration)
-        self._last_save, self._cost = time.monotonic(), 0.0
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -91,20 +89,13 @@ class RunFolder:
                 tensor.copy_(saved[name])
         return _position(facts)
 
-    def is_due(self) -> bool:
-        """Whether to save again: not before nine times the last save's time have passed."""
-        return time.monotonic() - self._last_save >= 9 * self._cost
-
     def save(self, tensors: Mapping[str, Tensor], position: Position) -> None:
         """Replaces the checkpoint by a new one; the old one stays where that fails."""
-        begin = time.monotonic()
         # Copies, since safetensors refuses tensors that share their memory.
         held = {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}
         facts = {**asdict(position), "configuration": self.configuration}
         with disk_errors_explained(self.path):
             save_tensors(self.path, "checkpoint", held, facts)
-        self._last_save = time.monotonic()
-        self._cost = self._last_save - begin
 
 
 def load_weights(network: nn.Module, folder: str | os.PathLike[str]) -> Position:

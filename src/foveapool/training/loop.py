@@ -64,9 +64,9 @@ def train(
     `compile` makes it faster still once it is compiled. With a `folder`, training goes on where
     its last checkpoint stood, unless `resume` is false.
 
-    A checkpoint is written after each epoch, or as often as leaves nine tenths of the time to
-    training; with `checkpoint_steps`, after each epoch and after every so many steps of it. The
-    test error is taken after the last epoch, with `evaluate_every` also after every so many.
+    A checkpoint is written after each epoch, with `checkpoint_steps` also after every so many
+    steps of it: who is killed loses no more than that. The test error is taken after the last
+    epoch, with `evaluate_every` also after every so many.
     """
     target = chosen_device(device)
     if compile and target.type != "cuda":
@@ -158,8 +158,7 @@ class _Loop:
         if self.metrics is not None:
             with disk_errors_explained(self.metrics.path):
                 self.metrics.add(record)
-        if last or self.checkpoint_steps or (self.folder is not None and self.folder.is_due()):
-            self._save()
+        self._save()
 
     def _next_stop(self, done: int) -> int:
         """Where to look up next: a CPU after each step, a GPU only where a checkpoint is due."""
