@@ -12,6 +12,7 @@ import typer
 from torch import nn
 
 from foveapool.cli.errors import user_errors
+from foveapool.cli.options import Device
 from foveapool.pooling.accumulate import compute_scatter
 from foveapool.pooling.module import LinearPool2d
 from foveapool.pooling.scatter import Scatter
@@ -25,7 +26,7 @@ LAYERS = ((64, 32), (128, 16), (256, 8))
 def bench_command(
     images: Annotated[int, typer.Option(help="How many maps to sum the scatter of.", min=40)] = 500,
     batch: Annotated[int, typer.Option(help="Maps of one forward pass.", min=1)] = 64,
-    device: Annotated[str | None, typer.Option(help="cpu or cuda; a GPU if there is one.")] = None,
+    device: Device = None,
 ) -> None:
     """Times scatter, solving and the layer at the CNN's three layers, each several times.
 

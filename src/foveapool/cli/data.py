@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from foveapool.cli.errors import user_errors
+from foveapool.cli.options import DataRoot
 from foveapool.data.check import check_counts, check_files, class_counts
 from foveapool.data.download import download
 from foveapool.data.fetch import Progress
@@ -18,11 +19,6 @@ from foveapool.data.official import OfficialSet, look_for
 from foveapool.data.registry import OFFICIAL, REDUCED, load_data, official_set, resolve_root
 
 app = typer.Typer(help="Data sets: list, check and download them.", no_args_is_help=True)
-
-DataRoot = Annotated[
-    Path | None,
-    typer.Option("--data-root", help="Where the files lie; ~/.cache/foveapool if not given."),
-]
 
 
 @app.command("list")

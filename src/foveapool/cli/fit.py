@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from foveapool.cli.errors import user_errors
+from foveapool.cli.options import DataRoot, Device
 from foveapool.data.registry import load_data
 from foveapool.pooling.report import pooling_report
 from foveapool.pooling.solve import solve_pooling
@@ -34,10 +35,8 @@ def fit_command(
     out: Annotated[
         Path | None, typer.Option(help="The operator's file; in the run folder if not given.")
     ] = None,
-    data_root: Annotated[
-        Path | None, typer.Option(help="Where the files lie; ~/.cache/foveapool if not given.")
-    ] = None,
-    device: Annotated[str | None, typer.Option(help="cpu or cuda; a GPU if there is one.")] = None,
+    data_root: DataRoot = None,
+    device: Device = None,
 ) -> None:
     """Fits a pooling on a trained network and says what it found."""
     with user_errors():

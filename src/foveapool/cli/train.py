@@ -12,8 +12,10 @@ import typer
 
 from foveapool.cli.errors import user_errors
 from foveapool.cli.fit import RUN
+from foveapool.cli.options import DataRoot, Device
 from foveapool.data.registry import NAMES, load_data
 from foveapool.networks.build import NETWORKS, build
+from foveapool.pooling.storage import write_text
 from foveapool.training.loop import train
 from foveapool.training.parallel import Workers, chosen_device, torchrun_workers
 from foveapool.training.progress import progress_bar
@@ -45,10 +47,8 @@ def train_command(
     width: Annotated[int, typer.Option(help="Channels of the first convolution.")] = 64,
     seed: Annotated[int, typer.Option(help="For initialisation, order and augmentation.")] = 0,
     data_seed: Annotated[int, typer.Option(help="For subsets of the data.")] = 0,
-    data_root: Annotated[
-        Path | None, typer.Option(help="Where the files lie; ~/.cache/foveapool if not given.")
-    ] = None,
-    device: Annotated[str | None, typer.Option(help="cpu or cuda; a GPU if there is one.")] = None,
+    data_root: DataRoot = None,
+    device: Device = None,
     resume: Annotated[bool, typer.Option(help="Go on where the folder's checkpoint stood.")] = True,
     compile: Annotated[
         bool, typer.Option(help="Compile the step; for long runs on a GPU.")
@@ -116,9 +116,7 @@ def _note(out: Path, facts: dict[str, Any]) -> None:
     """Says in the run folder what `foveapool fit` has to know; an older note stays."""
     out.mkdir(parents=True, exist_ok=True)
     if not (out / RUN).exists():
-        temporary = out / f".{RUN}"
-        temporary.write_text(json.dumps(facts, indent=1), "utf-8")
-        temporary.replace(out / RUN)
+        write_text(out / RUN, json.dumps(facts, indent=1))
 
 
 def _recipe(given: str | None, network: str, data: str, flags: dict[str, Any]) -> Recipe:

@@ -62,7 +62,8 @@ class LinearPool2d(nn.Module):
     """Pools every channel of (B, C, H, W) maps by one spatially varying matrix `weight` (k, M, N).
 
     `trainable=True` makes the matrix a parameter; otherwise it is a buffer that moves, saves and
-    casts with the network and is never touched by an optimiser.
+    casts with the network and is never touched by an optimiser. `dtype` is torch's default one
+    unless given.
 
     >>> pool = LinearPool2d.average((4, 4), (2, 2))
     >>> pool(torch.ones(1, 3, 4, 4)).shape
@@ -80,6 +81,7 @@ class LinearPool2d(nn.Module):
         in_shape: Sequence[int],
         out_shape: Sequence[int],
         trainable: bool = False,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         self.in_shape, self.out_shape = check_shapes(in_shape, out_shape)
@@ -95,7 +97,7 @@ class LinearPool2d(nn.Module):
             )
         if mean is not None and mean.dim() != 1:
             raise ValueError(f"mean: got shape {tuple(mean.shape)}, wanted (channels,)")
-        dtype = torch.get_default_dtype()
+        dtype = dtype or torch.get_default_dtype()
         weight = weight.detach().to(dtype).clone(memory_format=torch.contiguous_format)
         if trainable:
             self.weight = nn.Parameter(weight)
@@ -182,12 +184,9 @@ class LinearPool2d(nn.Module):
             in_shape=new_in_shape,
             out_shape=target,
             trainable=self.trainable,
+            dtype=weight.dtype,
         )
-        layer.to(self.weight).train(self.training)
-        # The constructor rounds to the default dtype, which a double layer must not notice.
-        layer.weight.data.copy_(weight)
-        if layer.mean is not None and self.mean is not None:
-            layer.mean.copy_(self.mean)
+        layer.train(self.training)
         layer.weight.requires_grad_(self.weight.requires_grad)
         return layer
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -29,16 +30,30 @@ def save_tensors(
     path = Path(path)
     header = {"kind": kind, "format_version": FORMAT_VERSION, **facts}
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    os.close(handle)
-    try:
+    with _replacing(path) as temporary:
         save_file(plain, temporary, metadata={_HEADER: json.dumps(header)})
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes a text file, whole or not at all."""
+    with _replacing(path) as temporary:
+        temporary.write_text(text, "utf-8")
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[Path]:
+    """A file beside `path` to write to, which takes its place when it is complete."""
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        yield temporary
         with open(temporary, "rb+") as written:
             os.fsync(written.fileno())
         os.chmod(temporary, 0o644)
         os.replace(temporary, path)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
 
 

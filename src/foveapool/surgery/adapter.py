@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from foveapool.pooling.module import LinearPool2d
-from foveapool.pooling.storage import load_tensors, save_tensors
+from foveapool.pooling.storage import load_tensors, save_tensors, write_text
 from foveapool.surgery.replace import Change, Replacement, check_pool, replace, standins
 from foveapool.surgery.standin import StandIn
 from foveapool.surgery.visit import module_named, unwrapped
@@ -48,9 +48,7 @@ def save(model: nn.Module, folder: str | os.PathLike[str]) -> None:
         layers.append({"names": names, "pool": key, **_described(standin, pool)})
     facts: dict[str, Any] = {"layers": layers}
     save_tensors(folder / WEIGHTS, "adapter", tensors, facts)
-    temporary = folder / f".{CONFIG}"
-    temporary.write_text(json.dumps({"kind": "foveapool adapter", **facts}, indent=1), "utf-8")
-    os.replace(temporary, folder / CONFIG)
+    write_text(folder / CONFIG, json.dumps({"kind": "foveapool adapter", **facts}, indent=1))
 
 
 def _described(standin: StandIn, pool: LinearPool2d) -> dict[str, Any]:
@@ -141,15 +139,12 @@ def _pools(tensors: dict[str, Tensor], layers: list[dict[str, Any]]) -> dict[str
     for layer in layers:
         key = layer["pool"]
         weight, mean = tensors[f"{key}.weight"], tensors.get(f"{key}.mean")
-        pool = LinearPool2d(
+        pools[key] = LinearPool2d(
             weight,
             mean,
             in_shape=layer["in_shape"],
             out_shape=layer["out_shape"],
             trainable=layer["trainable"],
+            dtype=weight.dtype,
         )
-        # The constructor rounds to the default dtype, which a double network must not notice.
-        state = {"weight": weight} if mean is None else {"weight": weight, "mean": mean}
-        pool.to(weight).load_state_dict(state)
-        pools[key] = pool
     return pools

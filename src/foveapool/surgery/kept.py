@@ -6,7 +6,6 @@ What several layers share is one file, and one object again when it is read.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.pooling.scatter import Scatter
+from foveapool.pooling.storage import write_text
 from foveapool.surgery.find import Downsampling
 from foveapool.surgery.standin import Mode
 
@@ -48,9 +48,7 @@ def write_folder(folder: Path, kept: Kept) -> None:
         "scatters": _save_each(folder, "scatter", kept.scatters),
         "operators": _save_each(folder, "operator", kept.operators),
     }
-    temporary = folder / f".{_FILE}"
-    temporary.write_text(json.dumps(facts, indent=1), "utf-8")
-    os.replace(temporary, folder / _FILE)
+    write_text(folder / _FILE, json.dumps(facts, indent=1))
 
 
 def read_folder(folder: Path) -> Kept:

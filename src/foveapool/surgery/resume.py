@@ -22,6 +22,7 @@ from torch import nn
 from foveapool.pooling.accumulate import ScatterAccumulator
 from foveapool.pooling.incoming import distributed
 from foveapool.pooling.moments import ChannelMoments
+from foveapool.pooling.storage import write_text
 from foveapool.surgery.visit import unwrapped
 
 
@@ -62,9 +63,7 @@ class Shelf:
         for index, taker in enumerate(takers):
             taker.save(self.folder / f"{stem}-{index}.safetensors")
         note = {"fingerprint": self._fingerprint, **asdict(position)}
-        temporary = self.folder / ".position.json"
-        temporary.write_text(json.dumps(note), "utf-8")
-        os.replace(temporary, self.folder / "position.json")
+        write_text(self.folder / "position.json", json.dumps(note))
         for old in self.folder.glob("*.safetensors"):
             if not old.name.startswith(stem + "-"):
                 old.unlink(missing_ok=True)

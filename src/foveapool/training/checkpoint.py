@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from foveapool.pooling.storage import load_tensors, save_tensors
 from foveapool.training.configuration import differences
-from foveapool.training.metrics import EpochRecord
+from foveapool.training.metrics import METRICS, EpochRecord
 
 CHECKPOINT = "checkpoint.safetensors"
 
@@ -60,8 +60,9 @@ class RunFolder:
             file.write(str(os.getpid()))
             file.flush()
             # What a killed process was writing when it died.
-            for leftover in self.folder.glob(f".{CHECKPOINT}.*"):
-                leftover.unlink(missing_ok=True)
+            for name in (CHECKPOINT, METRICS):
+                for leftover in self.folder.glob(f".{name}.*"):
+                    leftover.unlink(missing_ok=True)
             yield
 
     def restore(self, tensors: Mapping[str, Tensor]) -> Position | None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+from foveapool.pooling.storage import write_text
 
 METRICS = "metrics.jsonl"
 
@@ -33,9 +34,7 @@ class Metrics:
         self.path = folder / METRICS
         self._writer = _summary_writer(folder, len(history) + 1) if tensorboard else None
         # What a killed process wrote beyond its last checkpoint will happen again.
-        temporary = folder / f".{METRICS}"
-        temporary.write_text("".join(_line(record) for record in history))
-        os.replace(temporary, self.path)
+        write_text(self.path, "".join(_line(record) for record in history))
 
     def add(self, record: EpochRecord) -> None:
         """Adds an epoch."""

@@ -16,6 +16,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from foveapool.pooling.incoming import distributed
+
 
 @dataclass(frozen=True)
 class Workers:
@@ -27,7 +29,7 @@ class Workers:
     @classmethod
     def current(cls) -> Workers:
         """Those of the process group that is open, or this one alone."""
-        if dist.is_available() and dist.is_initialized():
+        if distributed():
             return cls(dist.get_rank(), dist.get_world_size())
         return cls()
 
