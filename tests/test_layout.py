@@ -17,17 +17,20 @@ LONGEST = 300
 
 # A room is a folder or a module directly under the package, with the rooms it may know.
 # "foveapool" is the package itself: importing it from a room below would close a circle.
-PARTS = {"pooling", "surgery", "networks", "data", "training", "robustness", "records"}
+PARTS = {"files", "pooling", "surgery", "networks", "data", "training", "robustness"}
+PARTS |= {"records", "runs"}
 ROOMS = {
-    "pooling": set(),
-    "surgery": {"pooling"},
+    "files": set(),
+    "pooling": {"files"},
+    "surgery": {"files", "pooling"},
     "networks": {"pooling"},
-    "data": set(),
-    "training": {"data", "pooling"},
-    "robustness": set(),
+    "data": {"files"},
+    "training": {"files", "data", "pooling"},
+    "robustness": {"files"},
     "records": set(),
+    "runs": {"files"},
     "study": PARTS,
-    "report": {"pooling", "records"},
+    "report": {"files", "pooling", "records", "runs"},
     "foveapool": PARTS | {"study", "report"},
     "demo": PARTS | {"study", "report", "foveapool"},
     "cli": PARTS | {"study", "report", "foveapool", "demo"},

@@ -1,30 +1,28 @@
 """`foveapool demo`: the whole experiment in a few minutes, without a GPU and without downloads.
 
-Street digits, a narrow CNN, three seeds: the usual strided convolution against a pooling learned
-in closed form, the same one trained on, and one learned by SGD alone. Killed, it goes on where it
-was.
+The preset `demo`: street digits, a narrow CNN, three seeds; the usual strided convolution against
+a pooling learned in closed form, the same one trained on, and one learned by SGD alone. Killed, it
+goes on where it was.
 """
 
 from __future__ import annotations
 
-import os
-import statistics
-import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass, replace
-from multiprocessing import get_context, parent_process
+from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-
-from foveapool.data.images import DataSet
-from foveapool.data.registry import load_data
 from foveapool.pooling.operator import PoolingOperator
+from foveapool.records import ERROR, LESS, P_VALUE, Row
 from foveapool.report.figures import operator_figure
-from foveapool.study.protocol import BASELINE, CLOSED_FORM, TRAINED, Setting, Trial
-from foveapool.training.recipe import Recipe
+from foveapool.report.tables import with_spread
+from foveapool.runs import Runs
+from foveapool.study.conduct import conduct
+from foveapool.study.engine import Done, Engine, Here, Processes, in_order
+from foveapool.study.presets import read_preset
+from foveapool.study.setting import BASELINE, CLOSED_FORM, TRAINED
+from foveapool.study.study import Study
+from foveapool.study.training import Means, Training
 
 NAMES = {
     BASELINE: "strided convolution",
@@ -32,126 +30,88 @@ NAMES = {
     TRAINED: "closed form, then trained",
     "sgd": "P learned by SGD",
 }
+CERTAIN = 0.05
 
 
 @dataclass(frozen=True)
 class Demo:
-    """The size of the demonstration."""
+    """Where the demonstration goes, and its size."""
 
-    out: Path = Path("runs/demo")
-    seeds: tuple[int, ...] = (0, 1, 2)
+    out: Path = Path("runs")
+    seeds: int = 3
     train_images: int = 3000
     test_images: int = 2000
     epochs: int = 15
     width: int = 16
-    layer: int = 3
-    alpha: float = 25.0
+    processes: int = 2
 
-    def data(self) -> DataSet:
-        """The scenes."""
-        return load_data("street-digits", train_size=self.train_images, test_size=self.test_images)
-
-    def trial(self, pooling: str, seed: int, data: DataSet) -> Trial:
-        """One training."""
-        setting = Setting(pooling, self.layer, self.alpha, width=self.width)
-        recipe = Recipe("adam", 1e-3, self.epochs, batch_size=64)
-        folder = self.out / f"{pooling}-{seed}"
-        return Trial(setting, data, recipe, seed, device="cpu", folder=folder)
-
-    def operator(self, seed: int) -> Path:
-        """Where the operator of a seed lies."""
-        return self.out / f"operator-{seed}.safetensors"
+    def study(self) -> Study:
+        """The preset in this size."""
+        options = {"train_size": self.train_images, "test_size": self.test_images}
+        changes = {
+            "data": {"options": options},
+            "network": {"width": self.width},
+            "recipe": {"epochs": self.epochs},
+            "trials": {"seeds": self.seeds},
+        }
+        return read_preset("demo", changes)
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What one training came to."""
+def run_demo(demo: Demo, say: Callable[[str], None]) -> tuple[Row, ...]:
+    """All trainings, the ones that others wait for first; the rows of the table."""
 
-    pooling: str
-    seed: int
-    error: float
-    parameters: int
-    seconds: float
+    def report(done: Done) -> None:
+        training = done.training
+        say(
+            f"{done.number:2} of {done.total}: {NAMES[training.setting.pooling]}, seed "
+            f"{training.seed}: {done.result['error']:.1f} % wrong"
+        )
 
-
-def run_job(demo: Demo, pooling: str, seed: int) -> Outcome:
-    """One training with its fit, in a process of its own."""
-    trial = demo.trial(pooling, seed, demo.data())
-    operator = None
-    if trial.setting.is_fitted:
-        operator = PoolingOperator.load(demo.operator(seed))
-    network, result = trial.run(operator)
-    if pooling == BASELINE:
-        fitted = replace(trial, setting=replace(trial.setting, pooling=CLOSED_FORM))
-        fitted.fit(network, demo.operator(seed))
-    parameters = sum(p.numel() for p in network.parameters())
-    return Outcome(pooling, seed, result.test_error, parameters, result.seconds)
-
-
-def _begin_worker() -> None:
-    torch.set_num_threads(1)
-    parent = parent_process()
-    assert parent is not None
-
-    def follow() -> None:
-        parent.join()
-        # Killed, it could tell nobody; who starts again must find the folders free.
-        os._exit(1)
-
-    threading.Thread(target=follow, daemon=True).start()
-
-
-def run_demo(demo: Demo, say: Callable[[str], None], processes: int = 2) -> list[Outcome]:
-    """All trainings, the ones that others wait for first."""
-    demo.out.mkdir(parents=True, exist_ok=True)
-    outcomes = []
-    context = get_context("spawn")
     # One thread each: two small trainings at once are faster than one after the other.
-    with ProcessPoolExecutor(processes, context, initializer=_begin_worker) as pool:
-        for names in ((BASELINE, "sgd"), (CLOSED_FORM, TRAINED)):
-            jobs = [pool.submit(run_job, demo, name, seed) for name in names for seed in demo.seeds]
-            for job in as_completed(jobs):
-                outcome = job.result()
-                outcomes.append(outcome)
-                done, total = len(outcomes), len(NAMES) * len(demo.seeds)
-                say(
-                    f"{done:2} of {total}: {NAMES[outcome.pooling]}, seed {outcome.seed}: "
-                    f"{outcome.error:.1f} % wrong"
-                )
-    return outcomes
+    workers = Processes(demo.processes) if demo.processes > 1 else Here()
+    try:
+        engine = Engine(Runs(demo.out, say), Means("cpu"), workers, report)
+        return conduct(demo.study(), engine).rows
+    finally:
+        workers.close()
 
 
-def table(outcomes: Sequence[Outcome]) -> list[tuple[str, str, str, str]]:
+def operator_path(demo: Demo) -> Path:
+    """Where the first seed's operator lies."""
+    study = demo.study()
+    arm = next(arm for arm in study.arms if arm.pooling == CLOSED_FORM)
+    training: Training = study.training(arm.setting(study.network), 0)
+    layer = training.setting.pools[0].layer
+    return Runs(demo.out).folder(training.name) / f"operator-{layer}.safetensors"
+
+
+def table(rows: Sequence[Row]) -> list[tuple[str, str, str, str]]:
     """Pooling, error with its deviation over the seeds, parameters, seconds a training."""
-    rows = []
+    lines = []
     for pooling, name in NAMES.items():
-        own = [outcome for outcome in outcomes if outcome.pooling == pooling]
-        errors = [outcome.error for outcome in own]
-        spread = statistics.stdev(errors) if len(errors) > 1 else 0.0
-        seconds = statistics.mean(outcome.seconds for outcome in own)
-        error = f"{statistics.mean(errors):.1f} +- {spread:.1f}"
-        rows.append((name, error, f"{own[0].parameters:,}", f"{seconds:.0f}"))
-    return rows
+        own = {row.metric: row for row in rows if row.pooling == pooling}
+        error, numbers = own[ERROR], own["parameters"].mean
+        seconds = own["seconds a training"].mean
+        spread = with_spread(error.mean, error.deviation, 1)
+        lines.append((name, spread, f"{numbers:,.0f}", f"{seconds:.0f}"))
+    return lines
 
 
-def verdict(outcomes: Sequence[Outcome]) -> str:
+def verdict(rows: Sequence[Row]) -> str:
     """Whether the learned pooling can be told from the baseline, in plain words."""
-    errors = {
-        pooling: [outcome.error for outcome in outcomes if outcome.pooling == pooling]
-        for pooling in NAMES
-    }
-    base, closed = errors[BASELINE], errors[CLOSED_FORM]
-    gain = statistics.mean(base) - statistics.mean(closed)
-    spread = sum(statistics.stdev(each) if len(each) > 1 else 0.0 for each in (base, closed))
-    if abs(gain) <= spread:
+    own = {row.metric: row for row in rows if row.pooling == CLOSED_FORM}
+    if LESS not in own:
+        return "One seed only: nothing can be said of the spread."
+    gain, p = -own[LESS].mean, own[P_VALUE].mean
+    told = f"paired over {own[LESS].n} seeds, deviation {own[LESS].deviation:.1f}, p = {p:.2g}"
+    if p > CERTAIN:
         return (
-            f"Closed form and strided convolution differ by {gain:.1f} points, no more than their "
-            f"spread ({spread:.1f}): this run does not tell them apart."
+            f"Closed form and strided convolution differ by {gain:.1f} points ({told}): this run "
+            "does not tell them apart."
         )
     better, worse = ("closed form", "strided convolution")[:: 1 if gain > 0 else -1]
     return (
-        f"With the {better} {abs(gain):.1f} points fewer are wrong than with the {worse}; "
-        f"their spread over the seeds is {spread:.1f}."
+        f"With the {better} {abs(gain):.1f} points fewer are wrong than with the {worse} ({told})."
     )
 
 
@@ -163,34 +123,39 @@ def main(demo: Demo | None = None) -> None:
     def say(text: str) -> None:
         print(f"[{time.perf_counter() - clock:5.1f} s] {text}", flush=True)
 
-    total = len(NAMES) * len(demo.seeds)
+    study = demo.study()
+    settings = [arm.setting(study.network) for arm in study.arms]
+    asked = [study.training(each, seed) for each in settings for seed in range(demo.seeds)]
+    total = sum(len(level) for level in in_order(asked))
     say(
         f"{demo.train_images:,} street digits to learn from, {demo.test_images:,} to be tested on; "
-        f"a CNN of width {demo.width}, {demo.epochs} epochs, {total} trainings, two at a time"
+        f"a CNN of width {demo.width}, {demo.epochs} epochs, {total} trainings, "
+        f"{demo.processes} at a time"
     )
-    outcomes = run_demo(demo, say)
-    first = demo.operator(demo.seeds[0])
+    rows = run_demo(demo, say)
+    first = operator_path(demo)
     operator = PoolingOperator.load(first)
-    picture = demo.out / "operator.png"
+    folder = Runs(demo.out).study(study.name)
+    picture = folder / "operator.png"
     operator_figure(operator).savefig(picture, dpi=110)
     print()
-    print_table(outcomes)
-    print(verdict(outcomes))
+    print_table(rows)
+    print(verdict(rows))
     print()
     print(operator.summary())
     print()
-    print(f"the pooling, seed {demo.seeds[0]}: {first}")
-    print(f"its picture:         {picture}")
-    print(f"every training:      {demo.out}/*/metrics.jsonl")
+    print(f"the pooling of seed 0: {first}")
+    print(f"its picture:           {picture}")
+    print(f"the table's rows:      {folder / 'rows.csv'}")
 
 
-def print_table(outcomes: Sequence[Outcome]) -> None:
+def print_table(rows: Sequence[Row]) -> None:
     """The table on the terminal."""
     from rich.console import Console
     from rich.table import Table
 
     shown = Table("pooling at the third layer", "error %", "parameters", "seconds a training")
-    for row in table(outcomes):
+    for row in table(rows):
         shown.add_row(*row)
     Console().print(shown)
 

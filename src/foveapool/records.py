@@ -50,6 +50,10 @@ class Row:
     seconds: str = ""
 
 
+# The metrics of a study, as its writer and its readers call them.
+ERROR, VALIDATION = "test error %", "validation error %"
+LESS, P_VALUE = "less baseline, paired, points", "p against baseline, paired t-test"
+
 COLUMNS = tuple(field.name for field in fields(Row))
 
 

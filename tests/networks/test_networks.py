@@ -128,6 +128,17 @@ def test_before_a_block_one_component_is_enough():
     assert network(IMAGES).shape == (2, 10)
 
 
+@pytest.mark.parametrize("components", [1, 2, 4])
+def test_a_cnn_takes_as_many_channels_as_its_poolings_give(components):
+    first = pooling_at(CNN(width=4).site(1), components=components)
+    network = CNN(width=4, poolings={1: first})
+    assert network.site(2).channels == 4 * components
+    second = pooling_at(network.site(2), components=components)
+    both = CNN(width=4, poolings={1: first, 2: second})
+    assert both.site(3).channels == 4 * components**2
+    assert both(IMAGES).shape == (2, 10)
+
+
 def test_layers_that_networks_share_start_from_the_same_numbers():
     plain = build("resnet18", seed=3, width=4).state_dict()
     for placement in PLACEMENTS:
@@ -164,8 +175,10 @@ def test_building_leaves_the_random_numbers_of_others_alone():
         (lambda: CNN(classes=0), r"classes: got 0, wanted 1"),
         (lambda: CNN(in_shape=(4, 4)), r"in_shape: got \(4, 4\), wanted.*at least 8"),
         (lambda: CNN(poolings={4: nn.MaxPool2d(2)}), r"layer: got 4, wanted 1, 2 or 3"),
-        (lambda: CNN(width=4, poolings={2: nn.MaxPool2d(2)}), r"poolings\[2\]: got maps of shape "
-         r"\(8, 8, 8\) from \(8, 16, 16\), wanted \(16, 8, 8\); give it 2 components"),
+        (lambda: CNN(width=4, poolings={2: nn.MaxPool2d(4)}), r"poolings\[2\]: got maps of shape "
+         r"\(8, 4, 4\) from \(8, 16, 16\), wanted \(16, 8, 8\); give it 2 components"),
+        (lambda: PreActResNet18(width=4, poolings={2: nn.MaxPool2d(2)}),
+         r"poolings\[2\]: got maps of shape \(8, 8, 8\).*wanted \(16, 8, 8\)"),
         (lambda: CNN(width=4, poolings={1: pooling_at(CNN(width=4).site(2))}),
          r"poolings\[1\]: does not take maps of shape \(4, 32, 32\).*it says"),
         (lambda: CNN(poolings={1: torch.relu}), r"poolings\[1\]: got .*, wanted an nn.Module"),

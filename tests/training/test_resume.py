@@ -197,7 +197,7 @@ def test_a_folder_of_another_configuration_is_refused_and_kept(tmp_path, change,
 def test_two_processes_do_not_share_a_folder(tmp_path):
     with (
         RunFolder(tmp_path, {}).locked(),
-        pytest.raises(BlockingIOError, match=rf"process {os.getpid()} trains in this folder"),
+        pytest.raises(BlockingIOError, match=rf"process {os.getpid()} works in this folder"),
     ):
         train(toy_network(), **options(tmp_path))
     train(toy_network(), **options(tmp_path))

@@ -12,12 +12,11 @@ from foveapool.demo import Demo, main
 
 
 def demo_command(
-    out: Annotated[Path, typer.Option(help="Folder for the files.")] = Path("runs/demo"),
+    out: Annotated[Path, typer.Option(help="The folder of runs.")] = Path("runs"),
     seeds: Annotated[int, typer.Option(help="How many seeds, from 0 on.", min=1)] = 3,
     images: Annotated[int, typer.Option(help="Training images.", min=100)] = 3000,
     epochs: Annotated[int, typer.Option(help="Epochs of each training.", min=1)] = 15,
-    alpha: Annotated[float, typer.Option(help="Strength of the locality.")] = 25.0,
 ) -> None:
     """Strided convolution against learned pooling on street digits; goes on if it was killed."""
     with user_errors():
-        main(Demo(out, tuple(range(seeds)), images, epochs=epochs, alpha=alpha))
+        main(Demo(out, seeds, images, epochs=epochs))

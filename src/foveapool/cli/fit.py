@@ -13,7 +13,8 @@ from foveapool.cli.options import DataRoot, Device
 from foveapool.data.registry import load_data
 from foveapool.pooling.report import pooling_report
 from foveapool.pooling.solve import solve_pooling
-from foveapool.study.protocol import CLOSED_FORM, Setting, Trial, scatter_at
+from foveapool.study.setting import Setting
+from foveapool.study.trial import Trial, scatter_at
 from foveapool.training.checkpoint import load_weights
 from foveapool.training.recipe import Recipe
 
@@ -42,13 +43,10 @@ def fit_command(
     with user_errors():
         facts = read_run(run)
         data = load_data(facts["data"], data_root, facts["data_seed"])
-        setting = Setting(
-            CLOSED_FORM, layer, network=facts["network"], width=facts["width"], placement=placement
-        )
-        trial = Trial(setting, data, Recipe("adam", 1e-3, 1), facts["seed"], device)
-        network = trial.network()
+        setting = Setting(network=facts["network"], width=facts["width"])
+        network = Trial(setting, data, Recipe("adam", 1e-3, 1), facts["seed"]).network()
         load_weights(network, run)
-        site = trial.site()
+        site = network.site(layer, placement)
         scatter = scatter_at(network, data, site.module, device)
         if report is not None:
             alphas = [float(part) for part in report.split(",")]

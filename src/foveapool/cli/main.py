@@ -23,7 +23,7 @@ def application() -> typer.Typer:
     """All the commands."""
     import typer
 
-    from foveapool.cli import bench, data, demo, fit, layers, train
+    from foveapool.cli import bench, data, demo, fit, layers, results, study, train
 
     app = typer.Typer(
         no_args_is_help=True,
@@ -35,5 +35,7 @@ def application() -> typer.Typer:
     app.command("train")(train.train_command)
     app.command("fit")(fit.fit_command)
     app.command("bench")(bench.bench_command)
+    app.command("study")(study.study_command)
+    app.command("results")(results.results_command)
     app.add_typer(data.app, name="data")
     return app

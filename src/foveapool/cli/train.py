@@ -14,8 +14,8 @@ from foveapool.cli.errors import user_errors
 from foveapool.cli.fit import RUN
 from foveapool.cli.options import DataRoot, Device
 from foveapool.data.registry import NAMES, load_data
+from foveapool.files import write_text
 from foveapool.networks.build import NETWORKS, build
-from foveapool.pooling.storage import write_text
 from foveapool.training.loop import train
 from foveapool.training.parallel import Workers, chosen_device, torchrun_workers
 from foveapool.training.progress import progress_bar

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import inspect
 import random
+from collections.abc import Iterable
 from typing import Any, TypeVar
 
 import torch
@@ -26,6 +27,13 @@ def build(name: str, *, seed: int, **options: Any) -> CNN | PreActResNet18:
     >>> build("resnet18", seed=0, width=4, placement="before").site(1).channels
     4
     """
+    check_options(name, options)
+    with torch.random.fork_rng(devices=[]):
+        return initialise(NETWORKS[name](**options), seed)
+
+
+def check_options(name: str, options: Iterable[str]) -> None:
+    """Refuses a network that is not there, and names of arguments that it does not have."""
     if name not in NETWORKS:
         near = difflib.get_close_matches(str(name), NETWORKS)
         hint = f"; did you mean {near[0]!r}?" if near else ""
@@ -36,8 +44,6 @@ def build(name: str, *, seed: int, **options: Any) -> CNN | PreActResNet18:
             near = difflib.get_close_matches(option, known)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             raise ValueError(f"{name}: got the option {option!r}, wanted among {known}{hint}")
-    with torch.random.fork_rng(devices=[]):
-        return initialise(NETWORKS[name](**options), seed)
 
 
 def initialise(network: _Network, seed: int) -> _Network:

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from foveapool.networks.sites import LAYERS, PoolingSite, check_sizes, fitting_poolings, site_at
+from foveapool.networks.sites import (
+    LAYERS,
+    PoolingSite,
+    check_layer,
+    check_sizes,
+    fitting_poolings,
+    site_at,
+)
 
 
 class CNN(nn.Module):
@@ -15,7 +23,8 @@ class CNN(nn.Module):
 
     The last three convolutions have stride 2, double the channels and are followed by batch-norm
     and ReLU. `poolings` maps a layer (1, 2, 3) to the module that takes the place of its
-    convolution, (B, C, H, W) -> (B, 2 C, H / 2, W / 2); batch-norm and ReLU stay behind it.
+    convolution, (B, C, H, W) -> (B, k C, H / 2, W / 2); batch-norm and ReLU stay behind it. Two
+    components, k = 2, leave the channels of all other layers as they are.
 
     >>> import torch
     >>> network = CNN(width=8)
@@ -36,21 +45,24 @@ class CNN(nn.Module):
         super().__init__()
         check_sizes(classes, width, in_channels, in_shape)
         self.width, self.in_shape = width, (in_shape[0], in_shape[1])
-        sites = {layer: self.site(layer) for layer in LAYERS}
-        pooled = fitting_poolings(poolings, sites, any_channels=False)
-        self.pooling_modules = tuple(sites[layer].module for layer in pooled)
+        self._reaching = [width]  # channels that reach the first layer, the second, ...
+        downs, pooled = [], []
+        for layer in poolings or {}:
+            check_layer(layer)
+        for layer in LAYERS:
+            site = self.site(layer)
+            own = {layer: poolings[layer]} if poolings and layer in poolings else {}
+            found = fitting_poolings(own, {layer: site}, any_channels=True)
+            down, given = found.get(layer) or (_strided(site.channels), 2 * site.channels)
+            pooled += [site.module] if found else []
+            downs.append(down)
+            self._reaching.append(given)
+        self.pooling_modules = tuple(pooled)
         self.stem = nn.Conv2d(in_channels, width, 3, padding=1)
-
-        def down(layer: int) -> nn.Module:
-            channels = sites[layer].channels
-            if layer in pooled:
-                return pooled[layer][0]
-            return nn.Conv2d(channels, 2 * channels, 3, stride=2, padding=1, bias=False)
-
-        self.down1, self.norm1 = down(1), nn.BatchNorm2d(2 * width)
-        self.down2, self.norm2 = down(2), nn.BatchNorm2d(4 * width)
-        self.down3, self.norm3 = down(3), nn.BatchNorm2d(8 * width)
-        self.head = nn.Linear(8 * width, classes)
+        self.down1, self.norm1 = downs[0], nn.BatchNorm2d(self._reaching[1])
+        self.down2, self.norm2 = downs[1], nn.BatchNorm2d(self._reaching[2])
+        self.down3, self.norm3 = downs[2], nn.BatchNorm2d(self._reaching[3])
+        self.head = nn.Linear(self._reaching[3], classes)
 
     def site(self, layer: int, placement: str | None = None) -> PoolingSite:
         """What a pooling at that layer meets; a CNN has one place a layer and so no placements."""
@@ -59,7 +71,8 @@ class CNN(nn.Module):
                 f"placement: got {placement!r}, wanted none: a pooling of the CNN always takes the "
                 "place of the strided convolution"
             )
-        return site_at(layer, f"down{layer}", self.width, self.in_shape)
+        site = site_at(layer, f"down{layer}", self.width, self.in_shape)
+        return replace(site, channels=self._reaching[layer - 1])
 
     def forward(self, images: Tensor) -> Tensor:
         """The logits (B, classes) of images (B, in_channels, H, W)."""
@@ -68,3 +81,7 @@ class CNN(nn.Module):
         maps = F.relu(self.norm2(self.down2(maps)))
         maps = F.relu(self.norm3(self.down3(maps)))
         return self.head(maps.mean((2, 3)))
+
+
+def _strided(channels: int) -> nn.Module:
+    return nn.Conv2d(channels, 2 * channels, 3, stride=2, padding=1, bias=False)

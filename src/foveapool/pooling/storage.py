@@ -1,16 +1,13 @@
 """One file format for all that this package saves: safetensors with a JSON header.
 
-Nothing is ever unpickled. A file is written beside its final name and moved there when complete,
-so a reader finds the old file or the new one, never half of one.
+Nothing is ever unpickled. A reader finds the old file or the new one, never half of one.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +15,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
+
+from foveapool.files import replacing
 
 FORMAT_VERSION = 1
 _HEADER = "foveapool"
@@ -30,31 +29,8 @@ def save_tensors(
     path = Path(path)
     header = {"kind": kind, "format_version": FORMAT_VERSION, **facts}
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    with _replacing(path) as temporary:
+    with replacing(path) as temporary:
         save_file(plain, temporary, metadata={_HEADER: json.dumps(header)})
-
-
-def write_text(path: Path, text: str) -> None:
-    """Writes a text file, whole or not at all."""
-    with _replacing(path) as temporary:
-        temporary.write_text(text, "utf-8")
-
-
-@contextmanager
-def _replacing(path: Path) -> Iterator[Path]:
-    """A file beside `path` to write to, which takes its place when it is complete."""
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    os.close(handle)
-    temporary = Path(name)
-    try:
-        yield temporary
-        with open(temporary, "rb+") as written:
-            os.fsync(written.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
 
 
 def load_tensors(

@@ -15,8 +15,9 @@ from typing import Any
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from foveapool.files import write_text
 from foveapool.pooling.module import LinearPool2d
-from foveapool.pooling.storage import load_tensors, save_tensors, write_text
+from foveapool.pooling.storage import load_tensors, save_tensors
 from foveapool.surgery.replace import Change, Replacement, check_pool, replace, standins
 from foveapool.surgery.standin import StandIn
 from foveapool.surgery.visit import module_named, unwrapped

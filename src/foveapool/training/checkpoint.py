@@ -6,7 +6,6 @@ header says where in the training they belong and which training that is.
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
+from foveapool.files import held
 from foveapool.pooling.storage import load_tensors, save_tensors
 from foveapool.training.configuration import differences
 from foveapool.training.metrics import METRICS, EpochRecord
@@ -46,19 +46,7 @@ class RunFolder:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Holds the folder for this process; refuses where another one holds it."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with open(self.folder / "lock", "a+") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                file.seek(0)
-                raise BlockingIOError(
-                    f"{self.folder}: process {file.read().strip() or 'unknown'} trains in this "
-                    "folder; wait for it or choose another folder"
-                ) from error
-            file.truncate(0)
-            file.write(str(os.getpid()))
-            file.flush()
+        with held(self.folder / "lock"):
             # What a killed process was writing when it died.
             for name in (CHECKPOINT, METRICS):
                 for leftover in self.folder.glob(f".{name}.*"):

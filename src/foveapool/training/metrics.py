@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from foveapool.pooling.storage import write_text
+from foveapool.files import write_text
 
 METRICS = "metrics.jsonl"
 

@@ -1,0 +1,79 @@
+"""`foveapool results`: what was measured, as a table, beside the paper's figures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from foveapool.cli.errors import user_errors
+from foveapool.records import VALIDATION, Row, read_rows
+from foveapool.report.tables import Table, claims_table, error_table, selection_table
+from foveapool.runs import STUDY
+
+FORMATS = ("terminal", "markdown", "csv", "latex")
+
+
+def results_command(
+    sources: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            help="CSV files of rows or folders of studies; all of runs/studies if none."
+        ),
+    ] = None,
+    form: Annotated[
+        str, typer.Option("--format", help="terminal, markdown, csv or latex.")
+    ] = "terminal",
+    selection: Annotated[
+        bool, typer.Option(help="Show the searches instead: every setting looked at.")
+    ] = False,
+    claims: Annotated[bool, typer.Option(help="Also count the paper's claims.")] = False,
+    runs: Annotated[Path, typer.Option(help="The folder of runs.")] = Path("runs"),
+) -> None:
+    """Prints errors with their spread, the paper's beside them."""
+    with user_errors():
+        if form not in FORMATS:
+            raise ValueError(f"format: got {form!r}, wanted one of {', '.join(FORMATS)}")
+        given = sources or sorted(path.parent for path in runs.glob(f"studies/*/{STUDY}"))
+        if not given:
+            raise FileNotFoundError(f"{runs}: no studies in it, wanted one, or name a CSV file")
+        rows = [row for each in given for row in _rows(each, "selection.csv" if selection else "")]
+        if not rows:
+            raise ValueError(f"{', '.join(map(str, given))}: no finished table in it yet")
+        if selection:
+            _print(selection_table(row for row in rows if row.metric == VALIDATION), form)
+        else:
+            show(rows, form)
+        if claims:
+            _print(claims_table(rows), form)
+
+
+def show(rows: Iterable[Row], form: str) -> None:
+    """Prints the table of errors."""
+    _print(error_table(rows), form)
+
+
+def _rows(source: Path, name: str) -> list[Row]:
+    if source.is_file():
+        return read_rows(source)
+    if not (source / STUDY).is_file():
+        raise FileNotFoundError(f"{source}: got no CSV file and no study's folder, wanted one")
+    path = source / (name or "rows.csv")
+    return read_rows(path) if path.is_file() else []
+
+
+def _print(table: Table, form: str) -> None:
+    if form != "terminal":
+        typer.echo(getattr(table, form)())
+        return
+    from rich.console import Console
+    from rich.table import Table as Drawn
+
+    # Columns without a single entry only take room.
+    told = [i for i, _ in enumerate(table.header) if any(line[i] != "-" for line in table.lines)]
+    drawn = Drawn(*(table.header[i] for i in told))
+    for line in table.lines:
+        drawn.add_row(*(line[i] for i in told))
+    Console().print(drawn)

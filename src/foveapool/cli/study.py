@@ -1,0 +1,161 @@
+"""`foveapool study`: a preset or a file of one's own, from search to table."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from foveapool.cli.errors import user_errors
+from foveapool.cli.options import DataRoot, Device
+from foveapool.cli.results import show
+from foveapool.records import append_rows
+from foveapool.runs import Runs
+from foveapool.study.conduct import check_space, conduct, plan
+from foveapool.study.engine import Done, Engine, Here, Processes, Workers
+from foveapool.study.presets import preset_names, read_preset
+from foveapool.study.ray_workers import RayWorkers
+from foveapool.study.study import Study
+from foveapool.study.training import Means, data_of
+from foveapool.study.trials import label
+from foveapool.training.parallel import chosen_device
+
+ENGINES = ("local", "ray")
+
+
+def study_command(
+    presets: Annotated[
+        list[str] | None, typer.Argument(help="Presets or TOML files; none lists the presets.")
+    ] = None,
+    runs: Annotated[
+        Path, typer.Option(help="The folder of runs; studies in it share them.")
+    ] = Path("runs"),
+    engine: Annotated[str, typer.Option(help="local, or ray for a cluster.")] = "local",
+    at_once: Annotated[
+        int | None, typer.Option(help="Trainings at once; a process each, by default 1 on a GPU.")
+    ] = None,
+    cpus: Annotated[float, typer.Option(help="With ray: cores for each training.")] = 1.0,
+    gpus: Annotated[float, typer.Option(help="With ray: GPUs for each, such as 0.25.")] = 0.0,
+    address: Annotated[str | None, typer.Option(help="With ray: the cluster's address.")] = None,
+    change: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Another value, such as trials.seeds=3 or data.name='svhn'."),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option(help="Only say what would be done, and how long.")
+    ] = False,
+    results: Annotated[
+        Path | None, typer.Option(help="Also add the table's rows to this CSV file.")
+    ] = None,
+    data_root: DataRoot = None,
+    device: Device = None,
+    compile: Annotated[bool, typer.Option(help="Compile the step, for long trainings.")] = False,
+    keep: Annotated[bool, typer.Option(help="Keep every network's weights.")] = False,
+) -> None:
+    """Does a study; the same command goes on after an interruption, and beside another one."""
+    if not presets:
+        typer.echo("\n".join(preset_names()))
+        return
+    console = Console(stderr=True)
+    with user_errors():
+        studies = [read_preset(each, _changes(change or [])) for each in presets]
+        folder = Runs(runs, console.print)
+        means = Means(device, compile, data_root, keep)
+        if engine not in ENGINES:
+            raise ValueError(f"engine: got {engine!r}, wanted one of {', '.join(ENGINES)}")
+        count = at_once or (1 if chosen_device(device).type == "cuda" else os.cpu_count() or 1)
+        for study in studies:
+            data_of(study.training(study.network, 0), means)
+            check_space(study, folder, count)
+        if dry_run:
+            for study in studies:
+                _say_plan(study, folder, means, count)
+            return
+        workers = RayWorkers(cpus, gpus, address) if engine == "ray" else _local(count)
+        try:
+            for study in studies:
+                _conduct(study, folder, means, workers, results, console)
+        finally:
+            workers.close()
+
+
+def _local(count: int) -> Workers:
+    return Here() if count == 1 else Processes(count)
+
+
+def _conduct(
+    study: Study,
+    runs: Runs,
+    means: Means,
+    workers: Workers,
+    results: Path | None,
+    console: Console,
+) -> None:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, TimeRemainingColumn(), console=console) as bar:
+        task = bar.add_task(study.name, total=None)
+
+        def report(done: Done) -> None:
+            training = done.training
+            where = f"seed {training.seed}"
+            if training.part is not None:
+                where = f"held-out part {training.part}"
+            layers = ", ".join(str(pool.layer) for pool in training.setting.pools)
+            what = label(training.setting) + (f" at layer {layers}" if layers else "")
+            console.print(f"{what}, {where}: {done.result['error']:.2f} % wrong")
+            bar.update(task, completed=done.number, total=done.total)
+
+        tables = conduct(study, Engine(runs, means, workers, report))
+    if results is not None:
+        append_rows(results, [*tables.selection, *tables.rows])
+    show(tables.rows, "terminal")
+    typer.echo(f"in {runs.study(study.name)}")
+
+
+def _say_plan(study: Study, runs: Runs, means: Means, at_once: int) -> None:
+    found = plan(study, runs, means)
+    typer.echo(f"{study.name}: {study.title or 'no title'}")
+    recipe = study.recipe
+    typer.echo(
+        f"  {study.network.network} on {study.source.name}, {recipe.epochs} epochs of batches of "
+        f"{recipe.batch_size}, {study.seeds} seeds"
+    )
+    for search in study.searches:
+        settings = len(search.settings(study.network))
+        halved = ""
+        if search.halving is not None:
+            halved = f", the best {search.halving.keep} after {search.halving.parts} of them"
+        typer.echo(
+            f"  search {search.pooling}: {settings} settings on {search.parts} held-out parts of "
+            f"{100 * search.held_out:g} %{halved}"
+        )
+    typer.echo(f"  compared: {', '.join(dict.fromkeys(arm.pooling for arm in study.arms))}")
+    hours = datetime.timedelta(seconds=round(found.seconds / at_once))
+    typer.echo(
+        f"  {len(found.trainings)} trainings, {found.done} of them done; about {hours} for the "
+        f"other {found.left}, {at_once} at once"
+    )
+
+
+def _changes(given: list[str]) -> dict[str, Any]:
+    """TABLE.KEY=VALUE as TOML would say it."""
+    changes: dict[str, Any] = {}
+    for each in given:
+        try:
+            found = tomllib.loads(each)
+        except tomllib.TOMLDecodeError as error:
+            raise ValueError(
+                f"--set: got {each!r}, wanted TABLE.KEY=VALUE as in TOML, such as "
+                f"trials.seeds=3 or data.name='svhn' ({error})"
+            ) from error
+        for table, values in found.items():
+            if not isinstance(values, dict):
+                raise ValueError(f"--set: got {each!r}, wanted TABLE.KEY=VALUE")
+            changes.setdefault(table, {}).update(values)
+    return changes

@@ -1,0 +1,59 @@
+"""Files that other processes may read or write at the same time: whole or not there, one at a time.
+
+A file is written beside its final name and moved there when complete; a lock belongs to a process
+and goes with it, however it ends.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A file beside `path` to write to, which takes its place when it is complete."""
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        yield temporary
+        with open(temporary, "rb+") as written:
+            os.fsync(written.fileno())
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes a text file, whole or not at all."""
+    with replacing(path) as temporary:
+        temporary.write_text(text, "utf-8")
+
+
+@contextmanager
+def held(path: Path, wait: bool = False) -> Iterator[None]:
+    """Holds the lock file for this process; BlockingIOError names the one that holds it, if not us.
+
+    With `wait` it stands in line instead.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError as error:
+            file.seek(0)
+            raise BlockingIOError(
+                f"{path.parent}: process {file.read().strip() or 'unknown'} works in this folder; "
+                "wait for it or choose another folder"
+            ) from error
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        yield

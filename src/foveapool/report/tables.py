@@ -1,0 +1,204 @@
+"""Tables from rows: errors beside the paper's, and the paper's claims counted for ours.
+
+A table is plain text in cells, whatever it is written as: Markdown, CSV, LaTeX or a terminal's.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import tomllib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from foveapool.records import ERROR, LESS, P_VALUE, Row
+
+Key = tuple[str, ...]
+_PLACE = ("network", "data", "pooling", "layer", "placement", "alpha", "norm", "components")
+_BASELINE, _CLOSED, _SGD = "baseline", "closed-form", "sgd"
+
+
+@dataclass(frozen=True)
+class Table:
+    """A header and lines of cells."""
+
+    header: tuple[str, ...]
+    lines: tuple[tuple[str, ...], ...]
+
+    def markdown(self) -> str:
+        """For a document."""
+        rows = [self.header, ("---",) * len(self.header), *self.lines]
+        return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+    def csv(self) -> str:
+        """For a spreadsheet."""
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows([self.header, *self.lines])
+        return text.getvalue().rstrip("\n")
+
+    def latex(self) -> str:
+        """For a paper; needs the package booktabs."""
+        lines = [" & ".join(map(_for_latex, row)) + r" \\" for row in (self.header, *self.lines)]
+        columns = "l" * len(self.header)
+        body = [lines[0], r"\midrule", *lines[1:]]
+        parts = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", *body, r"\bottomrule"]
+        return "\n".join([*parts, r"\end{tabular}"])
+
+
+def _for_latex(text: str) -> str:
+    for plain, written in (("\\", r"\textbackslash{}"), ("+-", r"$\pm$")):
+        text = text.replace(plain, written)
+    return "".join(f"\\{c}" if c in "%&_#" else c for c in text)
+
+
+def latest(rows: Iterable[Row]) -> list[Row]:
+    """Of rows that measure the same thing, the last one; in the order of the first."""
+    found: dict[Key, Row] = {}
+    for row in rows:
+        found[(row.study, row.metric, row.epochs, row.batch, *_place(row))] = row
+    return list(found.values())
+
+
+def _place(row: Row) -> Key:
+    return tuple(getattr(row, name) for name in _PLACE)
+
+
+def with_spread(mean: float, deviation: float, digits: int = 2) -> str:
+    """A mean and its deviation, where there is one."""
+    spread = "" if math.isnan(deviation) else f" +- {deviation:.{digits}f}"
+    return f"{mean:.{digits}f}{spread}"
+
+
+@cache
+def paper_figures() -> dict[str, list[dict[str, Any]]]:
+    """The paper's tables."""
+    text = (resources.files("foveapool.report") / "paper.toml").read_text("utf-8")
+    return tomllib.loads(text)
+
+
+def paper_error(network: str, data: str, pooling: str) -> tuple[float, float] | None:
+    """The paper's error for a pooling, and its deviation; None where it has none."""
+    key = "sgd" if pooling == _SGD else "table1"
+    column = "baseline" if pooling == _BASELINE else "error"
+    if pooling not in (_BASELINE, _CLOSED, _SGD):
+        return None
+    for each in paper_figures()[key]:
+        if (each["network"], each["data"]) == (network, data):
+            mean, deviation = each[column]
+            return mean, deviation
+    return None
+
+
+def error_table(rows: Iterable[Row]) -> Table:
+    """A line for each setting: error, the paper's, the gain over the baseline, what it costs."""
+    rows = latest(rows)
+    settings = list(
+        dict.fromkeys((r.study, r.batch, *_place(r)) for r in rows if r.metric == ERROR)
+    )
+    own = {(r.study, r.batch, *_place(r), r.metric): r for r in rows}
+    lines = []
+    for key in settings:
+
+        def cell(metric: str, show: Callable[[Row], str], key: Key = key) -> str:
+            row = own.get((*key, metric))
+            return "-" if row is None else show(row)
+
+        network, data, pooling, *where = key[2:]
+        paper = paper_error(network, data, pooling)
+        lines.append(
+            (
+                network,
+                data,
+                pooling,
+                *(each or "-" for each in where[:4]),
+                cell(ERROR, lambda row: with_spread(row.mean, row.deviation)),
+                "-" if paper is None else with_spread(*paper),
+                cell(LESS, lambda row: with_spread(row.mean, row.deviation)),
+                cell(P_VALUE, lambda row: f"{row.mean:.2g}"),
+                cell(ERROR, lambda row: str(row.n)),
+                cell("parameters", lambda row: f"{row.mean / 1e6:.3f}"),
+                cell("multiply-adds an image", lambda row: f"{row.mean / 1e6:.1f}"),
+                cell("seconds a training", lambda row: f"{row.mean:.1f}"),
+            )
+        )
+    header = ("network", "data", "pooling", "layer", "placement", "alpha", "norm", "error %")
+    more = ("paper", "less baseline", "p", "n", "10^6 parameters", "10^6 mult-adds", "s")
+    return Table((*header, *more), tuple(lines))
+
+
+def selection_table(rows: Iterable[Row]) -> Table:
+    """Every setting that a search looked at, the best first."""
+    ordered = sorted(latest(rows), key=lambda row: (-int(row.epochs), -row.n, row.mean))
+    lines = [
+        (
+            row.pooling,
+            row.layer,
+            row.placement or "-",
+            row.alpha or "-",
+            row.norm or "-",
+            row.epochs,
+            str(row.n),
+            with_spread(row.mean, row.deviation),
+        )
+        for row in ordered
+    ]
+    header = ("pooling", "layer", "placement", "alpha", "norm", "epochs", "parts")
+    return Table((*header, "validation error %"), tuple(lines))
+
+
+@dataclass(frozen=True)
+class _Figures:
+    """The mean errors of one network on one data set, by pooling."""
+
+    network: str
+    errors: dict[str, float]
+
+    def better(self, one: str, other: str) -> bool | None:
+        """Whether the first has the lower error; None where one was not measured."""
+        if one not in self.errors or other not in self.errors:
+            return None
+        return self.errors[one] < self.errors[other]
+
+
+# What the paper counts or says of all rows: which rows, and which pooling is the better one.
+_CLAIMS: tuple[tuple[str, str, str, str], ...] = (
+    ("ResNet: closed form below the baseline", "resnet18", _CLOSED, _BASELINE),
+    ("CNN: closed form below the baseline", "cnn", _CLOSED, _BASELINE),
+    ("closed form below P by SGD", "", _CLOSED, _SGD),
+    ("P by SGD below the baseline", "", _SGD, _BASELINE),
+)
+
+
+def claims_table(rows: Iterable[Row]) -> Table:
+    """The paper's claims over its settings, counted for the paper and for ours."""
+    paper = []
+    for each in paper_figures()["table1"]:
+        names = (_BASELINE, _CLOSED, _SGD)
+        found = {name: paper_error(each["network"], each["data"], name) for name in names}
+        errors = {name: error[0] for name, error in found.items() if error is not None}
+        paper.append(_Figures(each["network"], errors))
+    ours = _measured(rows)
+    lines = [
+        (claim, _count(paper, network, one, other), _count(ours, network, one, other))
+        for claim, network, one, other in _CLAIMS
+    ]
+    return Table(("claim", "paper", "ours"), tuple(lines))
+
+
+def _measured(rows: Iterable[Row]) -> list[_Figures]:
+    """The errors of the studies that follow the paper's tables; others vary what it fixed."""
+    found: dict[Key, dict[str, float]] = {}
+    for row in latest(rows):
+        if row.metric == ERROR and row.study.startswith(("table1-", "sgd-")):
+            found.setdefault((row.network, row.data), {})[row.pooling] = row.mean
+    return [_Figures(network, errors) for (network, _), errors in found.items()]
+
+
+def _count(figures: Sequence[_Figures], network: str, one: str, other: str) -> str:
+    asked = [each for each in figures if network in ("", each.network)]
+    verdicts = [v for each in asked if (v := each.better(one, other)) is not None]
+    return f"{sum(verdicts)} of {len(verdicts)}" if verdicts else "not measured"

@@ -1,0 +1,150 @@
+"""Runs: one folder of trainings, finished or not, that studies and processes share.
+
+    runs.json                   the version of this layout
+    trainings/NAME/             training.json (what), metrics.jsonl, result.json (when finished)
+    studies/NAME/               study.json (what), selection.csv, rows.csv
+    aside/NAME.1/               what could not be read, kept for whoever wants to look
+    locks/                      one for each training that a process works on
+
+The same name always means the same training: what is in the folder says so, and is checked.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from foveapool.files import held, write_text
+
+FORMAT_VERSION = 1
+RUNS, TRAINING, RESULT, STUDY = "runs.json", "training.json", "result.json", "study.json"
+NEEDED = ("error", "loss", "seconds", "parameters")  # what every result has
+
+
+class Runs:
+    """The folder `root`; made where it is not there, refused where another version made it."""
+
+    def __init__(
+        self, root: str | os.PathLike[str], say: Callable[[str], None] = lambda text: None
+    ) -> None:
+        self.root, self.say = Path(root), say
+        path = self.root / RUNS
+        if not path.exists():
+            self.root.mkdir(parents=True, exist_ok=True)
+            write_text(path, json.dumps({"format_version": FORMAT_VERSION}) + "\n")
+        try:
+            version = json.loads(path.read_text("utf-8")).get("format_version")
+        except (ValueError, AttributeError, OSError) as error:
+            raise ValueError(
+                f"{path}: not a results folder of foveapool ({error}); choose another folder"
+            ) from error
+        if version != FORMAT_VERSION:
+            raise ValueError(
+                f"{self.root}: a results folder of format version {version}, wanted "
+                f"{FORMAT_VERSION}; go on with the version of foveapool that made it, or choose "
+                "another folder"
+            )
+
+    def folder(self, name: str) -> Path:
+        """Where the training of that name lies."""
+        return self.root / "trainings" / name
+
+    def study(self, name: str) -> Path:
+        """Where the tables of the study of that name lie."""
+        return self.root / "studies" / name
+
+    def result(self, name: str, training: Mapping[str, Any]) -> dict[str, Any] | None:
+        """What the training came to; None where it is not finished, or not as it should be."""
+        try:
+            if read_json(self.folder(name) / TRAINING) != _plain(training):
+                return None
+            result = read_json(self.folder(name) / RESULT)
+        except (OSError, ValueError):
+            return None
+        return result if result.get("training") == name and _is_whole(result) else None
+
+    @contextmanager
+    def claimed(self, name: str, training: Mapping[str, Any]) -> Iterator[Path]:
+        """The training's folder, held for this process alone and free of what is not its own.
+
+        BlockingIOError where another process holds it.
+        """
+        with held(self.root / "locks" / f"{name}.lock"):
+            folder = self.folder(name)
+            if folder.exists():
+                why = self._damage(name, training)
+                if why:
+                    self.set_aside(name, why)
+            self.begin(name, training)
+            yield folder
+
+    def begin(self, name: str, training: Mapping[str, Any]) -> None:
+        """Makes the training's folder and says in it what it is of."""
+        folder = self.folder(name)
+        folder.mkdir(parents=True, exist_ok=True)
+        if not (folder / TRAINING).exists():
+            write_text(folder / TRAINING, json.dumps(training, indent=1) + "\n")
+
+    def _damage(self, name: str, training: Mapping[str, Any]) -> str:
+        """Why the folder cannot be the training's, in words; nothing if it can."""
+        folder = self.folder(name)
+        for file, fits in (
+            (TRAINING, lambda found: found == _plain(training)),
+            (RESULT, lambda found: found.get("training") == name and _is_whole(found)),
+        ):
+            if not (folder / file).exists():
+                continue
+            try:
+                found = read_json(folder / file)
+            except (OSError, ValueError) as error:
+                return str(error)
+            if not fits(found):
+                return f"{file} is not of this training"
+        return ""
+
+    def finish(self, name: str, result: Mapping[str, Any]) -> None:
+        """Writes the result down: from here on the training is finished."""
+        text = json.dumps({**result, "training": name}, indent=1) + "\n"
+        write_text(self.folder(name) / RESULT, text)
+
+    def set_aside(self, name: str, why: str) -> None:
+        """Moves a training's folder out of the way and says so."""
+        aside = self.root / "aside"
+        aside.mkdir(exist_ok=True)
+        number = 1
+        while (aside / f"{name}.{number}").exists():
+            number += 1
+        os.replace(self.folder(name), aside / f"{name}.{number}")
+        self.say(f"{name}: set aside as aside/{name}.{number} and done again: {why}")
+
+    def finished(self) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+        """What was trained and what it came to, for all trainings that are finished."""
+        for path in sorted((self.root / "trainings").glob(f"*/{RESULT}")):
+            try:
+                yield read_json(path.parent / TRAINING), read_json(path)
+            except (OSError, ValueError):
+                continue
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file; ValueError where it holds none or only half of one."""
+    try:
+        found = json.loads(path.read_text("utf-8"))
+    except (ValueError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path.name} is not whole ({error})") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"{path.name}: got {type(found).__name__}, wanted an object")
+    return found
+
+
+def _plain(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """The facts as JSON gives them back: lists for tuples."""
+    return json.loads(json.dumps(facts))
+
+
+def _is_whole(result: Mapping[str, Any]) -> bool:
+    return all(isinstance(result.get(key), (int, float)) for key in NEEDED)

@@ -1,0 +1,139 @@
+"""A study from its plan to its tables: what it will cost, then doing it, with notes in its folder.
+
+The folder of a study says what it is (`study.json`), which trainings it asked for, and what came
+of them (`selection.csv`, `rows.csv`). The trainings themselves lie beside, shared by all studies.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from foveapool.data.images import subset
+from foveapool.files import held, write_text
+from foveapool.records import append_rows, provenance
+from foveapool.runs import FORMAT_VERSION, STUDY, Runs
+from foveapool.study.cost import parameters
+from foveapool.study.engine import Engine, in_order
+from foveapool.study.study import Study, Tables, run_study
+from foveapool.study.training import Means, Training, trial_of
+from foveapool.training.loop import train
+
+TIMED_STEPS = 6
+SPARE_BYTES = 200_000_000
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How many trainings a study takes, those that are done already, and the time for the rest.
+
+    A second layer that the search may add is counted as if it were not kept.
+    """
+
+    trainings: tuple[Training, ...]
+    done: int
+    seconds: float  # one training after the other
+
+    @property
+    def left(self) -> int:
+        """The trainings that are still to be done."""
+        return len(self.trainings) - self.done
+
+
+def plan(study: Study, runs: Runs, means: Means) -> Plan:
+    """What the study would train, found by going through it with made-up results."""
+    asked: dict[str, Training] = {}
+
+    def rehearse(stage: str, trainings: Sequence[Training]) -> Mapping[str, Mapping[str, Any]]:
+        asked.update((each.name, each) for level in in_order(trainings) for each in level)
+        empty = {"error": 0.0, "alphas": {}, "hardware": "", "torch": "", "commit": ""}
+        costs = dict.fromkeys(("seconds", "fit_seconds", "parameters", "multiply_adds"), 0)
+        return {each.name: {**empty, **costs} for each in trainings}
+
+    run_study(study, rehearse)
+    left = [each for each in asked.values() if runs.result(each.name, each.facts) is None]
+    seconds = _seconds(study, left, runs, means) if left else 0.0
+    return Plan(tuple(asked.values()), len(asked) - len(left), seconds)
+
+
+def _seconds(study: Study, left: Sequence[Training], runs: Runs, means: Means) -> float:
+    """The time of these trainings: as long a step as others like them took, or as a few take."""
+    like = [
+        result["seconds"] / training["recipe"]["epochs"]
+        for training, result in runs.finished()
+        if training["setting"]["network"] == study.network.network
+        and training["setting"]["width"] == study.network.width
+        and training["data"] == study.source.facts()
+        and training["recipe"]["batch_size"] == study.recipe.batch_size
+    ]
+    epoch = statistics.median(like) if like else _timed_epoch(left[0], means)
+    return sum(epoch * each.recipe.epochs for each in left)
+
+
+def _timed_epoch(training: Training, means: Means) -> float:
+    """How long an epoch of the network without poolings takes, from a few of its steps."""
+    trial = trial_of(replace(training, setting=replace(training.setting, pools=())), means)
+    batch = trial.recipe.batch_size
+    steps = min(TIMED_STEPS, len(trial.data.train) // batch)
+    few = replace(trial.data, test=trial.data.test.part(slice(0, 1)))  # type: ignore[arg-type]
+    if steps * batch < len(few.train):
+        few = replace(few, train=subset(few.train, steps * batch, 0))
+    recipe = replace(trial.recipe, epochs=2, milestones=())
+    # The first epoch warms up.
+    result = train(trial.network(), few, recipe, device=means.device)
+    return result.history[-1].seconds / steps * (len(trial.data.train) // batch)
+
+
+def check_space(study: Study, runs: Runs, at_once: int) -> None:
+    """Refuses to begin where the disk cannot hold the checkpoints and what is kept."""
+    training = study.training(study.network, 0)
+    numbers = parameters(trial_of(training, Means("cpu")).network())
+    kept = study.seeds + max((search.parts for search in study.searches), default=0)
+    # A checkpoint has the weights and two numbers more for each, and a second one while it is
+    # written; of finished networks without poolings the weights stay.
+    needed = 4 * numbers * (6 * at_once + kept) + SPARE_BYTES
+    free = shutil.disk_usage(runs.root).free
+    if free < needed:
+        raise OSError(
+            f"{runs.root}: {free / 1e9:.1f} GB are free, wanted {needed / 1e9:.1f} GB for "
+            f"{study.name}; free some, or choose another folder"
+        )
+
+
+def conduct(study: Study, engine: Engine) -> Tables:
+    """Does the study and writes its tables; what is finished already is only read."""
+    folder = engine.runs.study(study.name)
+    folder.mkdir(parents=True, exist_ok=True)
+    asked: dict[str, str] = {}
+
+    def run(stage: str, trainings: Sequence[Training]) -> Mapping[str, Mapping[str, Any]]:
+        for level in in_order(trainings):
+            asked.update((each.name, stage) for each in level)
+        _note(folder, study, asked)
+        return engine.run(trainings)
+
+    _note(folder, study, asked)
+    tables = run_study(study, run, provenance())
+    with held(folder / "lock", wait=True):
+        for name, rows in (("selection.csv", tables.selection), ("rows.csv", tables.rows)):
+            if rows:
+                (folder / f".{name}").unlink(missing_ok=True)
+                append_rows(folder / f".{name}", rows)
+                (folder / f".{name}").replace(folder / name)
+    return tables
+
+
+def _note(folder: Path, study: Study, asked: Mapping[str, str]) -> None:
+    note = {
+        "format_version": FORMAT_VERSION,
+        "name": study.name,
+        "title": study.title,
+        "facts": study.facts(),
+        "trainings": [{"name": name, "stage": stage} for name, stage in asked.items()],
+    }
+    write_text(folder / STUDY, json.dumps(note, indent=1) + "\n")

@@ -1,0 +1,226 @@
+"""Engines: many trainings, each after the one it is fitted on, in one process or in several.
+
+An engine hands trainings to workers; what a worker does is `protocol.run_training`. Processes
+that were started by others on the same runs share the work: what one holds, the others leave.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from multiprocessing import get_context, parent_process
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+from foveapool.runs import Runs
+from foveapool.study.protocol import run_training
+from foveapool.study.training import Means, Training
+
+LOOK_AGAIN = 0.3  # seconds, while others work on what is left
+MOST_BREAKDOWNS = 3
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a worker has to say: the result, or None where another process is at it."""
+
+    result: dict[str, Any] | None
+    said: tuple[str, ...] = ()
+
+
+class Workers(Protocol):
+    """Those who train: `at_once` is how many trainings they can have in hand."""
+
+    at_once: int
+
+    def submit(self, training: Training, runs: Path, means: Means) -> Future[Outcome]:
+        """Begins a training."""
+        ...
+
+    def mend(self) -> None:
+        """Begins anew after a worker died."""
+        ...
+
+    def close(self) -> None:
+        """Lets the workers go, whatever they do."""
+        ...
+
+
+@dataclass(frozen=True)
+class Done:
+    """A training that is finished, for whoever watches: `number` of `total`."""
+
+    training: Training
+    result: dict[str, Any]
+    number: int
+    total: int
+
+
+def in_order(trainings: Iterable[Training]) -> list[list[Training]]:
+    """The trainings and all that they are fitted on, each once; every level needs those before."""
+    levels: list[dict[str, Training]] = []
+    for training in trainings:
+        chain = [training]
+        while chain[-1].fitted_on is not None:
+            chain.append(chain[-1].fitted_on)
+        for depth, each in enumerate(reversed(chain)):
+            if depth == len(levels):
+                levels.append({})
+            levels[depth].setdefault(each.name, each)
+    return [list(level.values()) for level in levels]
+
+
+class Engine:
+    """Runs trainings by some workers, into one folder of runs."""
+
+    def __init__(
+        self,
+        runs: Runs,
+        means: Means,
+        workers: Workers,
+        report: Callable[[Done], None] = lambda done: None,
+    ) -> None:
+        self.runs, self.means, self.workers, self.report = runs, means, workers, report
+
+    def run(self, trainings: Sequence[Training]) -> dict[str, dict[str, Any]]:
+        """What each training came to, by its name; with those that they are fitted on."""
+        levels = in_order(trainings)
+        results: dict[str, dict[str, Any]] = {}
+        total = sum(len(level) for level in levels)
+        for level in levels:
+            for training, result in self._level(level):
+                results[training.name] = result
+                self.report(Done(training, result, len(results), total))
+        return results
+
+    def _level(self, level: Sequence[Training]) -> Iterable[tuple[Training, dict[str, Any]]]:
+        waiting, breakdowns = list(level), 0
+        busy: list[Training] = []
+        running: dict[Future[Outcome], Training] = {}
+        try:
+            while waiting or busy or running:
+                while waiting and len(running) < self.workers.at_once:
+                    training = waiting.pop(0)
+                    done = self.runs.result(training.name, training.facts)
+                    if done is not None:
+                        yield training, done
+                        continue
+                    try:
+                        future = self.workers.submit(training, self.runs.root, self.means)
+                    except BrokenProcessPool:
+                        waiting.insert(0, training)
+                        break
+                    running[future] = training
+                finished = wait(running, return_when=FIRST_COMPLETED).done if running else set()
+                broken = not finished
+                for future in finished:
+                    training = running.pop(future)
+                    try:
+                        outcome = future.result()
+                    except BrokenProcessPool:
+                        broken = True
+                        waiting.append(training)
+                        continue
+                    for text in outcome.said:
+                        self.runs.say(text)
+                    if outcome.result is None:
+                        busy.append(training)
+                    else:
+                        yield training, outcome.result
+                if broken and waiting:
+                    breakdowns += 1
+                    if breakdowns > MOST_BREAKDOWNS:
+                        raise ChildProcessError(
+                            f"workers died {breakdowns} times, last with {waiting[-1].name}; is "
+                            "there memory enough? Start again with fewer at once: what is "
+                            "finished stays"
+                        )
+                    self.runs.say("a worker died; its training goes on from its last epoch")
+                    self.workers.mend()
+                if busy and not waiting and not running:
+                    time.sleep(LOOK_AGAIN)
+                    waiting, busy = busy, []
+        finally:
+            for future in running:
+                future.cancel()
+
+
+def work(training: Training, runs: Path, means: Means) -> Outcome:
+    """One training, in whatever process."""
+    said: list[str] = []
+    try:
+        result = run_training(training, Runs(runs, said.append), means)
+    except BlockingIOError:
+        return Outcome(None, tuple(said))
+    return Outcome(result, tuple(said))
+
+
+class Here:
+    """This process alone, one training after the other."""
+
+    at_once = 1
+
+    def submit(self, training: Training, runs: Path, means: Means) -> Future[Outcome]:
+        """Does the training at once."""
+        future: Future[Outcome] = Future()
+        try:
+            future.set_result(work(training, runs, means))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+    def mend(self) -> None:
+        """Nothing to mend."""
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+class Processes:
+    """Several processes of this machine; on a CPU they share its cores."""
+
+    def __init__(self, count: int) -> None:
+        if count < 1:
+            raise ValueError(f"processes: got {count}, wanted 1 or more")
+        self.at_once = count
+        self._pool = self._new()
+
+    def _new(self) -> ProcessPoolExecutor:
+        threads = max(1, (os.cpu_count() or 1) // self.at_once)
+        context = get_context("spawn")
+        return ProcessPoolExecutor(self.at_once, context, _begin_worker, (threads,))
+
+    def submit(self, training: Training, runs: Path, means: Means) -> Future[Outcome]:
+        """Gives the training to a process."""
+        return self._pool.submit(work, training, runs, means)
+
+    def mend(self) -> None:
+        """New processes for those that died."""
+        self.close()
+        self._pool = self._new()
+
+    def close(self) -> None:
+        """Ends the processes; a training that one was at can be gone on with."""
+        for process in list((self._pool._processes or {}).values()):
+            process.terminate()
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _begin_worker(threads: int) -> None:
+    torch.set_num_threads(threads)
+    parent = parent_process()
+    assert parent is not None
+
+    def follow() -> None:
+        parent.join()
+        # Killed, it could tell nobody; who starts again must find the folders free.
+        os._exit(1)
+
+    threading.Thread(target=follow, daemon=True).start()

@@ -1,0 +1,115 @@
+"""Operators for trainings: fitted on the network they name, once, and kept beside it.
+
+The scatter at a layer depends on the trained network and on how it is summed up, not on alpha,
+norm or components; so it is kept with the network, and all settings that read it share it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from foveapool.files import held
+from foveapool.pooling.choose import choose_alpha
+from foveapool.pooling.operator import PoolingOperator
+from foveapool.pooling.scatter import Scatter
+from foveapool.pooling.storage import load_tensors, save_tensors
+from foveapool.runs import Runs
+from foveapool.study.setting import AUTO, Pool
+from foveapool.study.training import Means, Training, trial_of
+from foveapool.study.trial import scatter_at, solved
+from foveapool.training.parallel import chosen_device
+
+WEIGHTS = "weights.safetensors"
+
+_Kept = TypeVar("_Kept", PoolingOperator, Scatter)
+
+
+def operators_of(training: Training, runs: Runs, means: Means) -> dict[int, PoolingOperator]:
+    """The operators of a training's closed forms, by layer."""
+    found = {}
+    pools = training.setting.pools
+    for count, pool in enumerate(pools, 1):
+        if pool.is_fitted:
+            until = replace(training, setting=replace(training.setting, pools=pools[:count]))
+            found[pool.layer] = _operator(until, pool, runs, means)
+    return found
+
+
+def _operator(training: Training, pool: Pool, runs: Runs, means: Means) -> PoolingOperator:
+    """The operator of the training's last pool, from its folder or fitted."""
+    path = runs.folder(training.name) / f"operator-{pool.layer}.safetensors"
+    kept = _read(PoolingOperator, path, runs)
+    if kept is not None:
+        return kept
+    before = training.fitted_on
+    assert before is not None, "only a fitted pool has an operator"
+    network = trial_of(before, means).network(operators_of(before, runs, means))
+    site = network.site(pool.layer, training.setting.placement)
+    scatter = _scatter(before, network, site.module, pool, runs, means)
+    scatter = scatter.to(chosen_device(means.device))
+    if pool.alpha == AUTO:
+        alpha = choose_alpha(
+            scatter, site.out_shape, components=pool.components, centre=pool.centre
+        )
+        pool = replace(pool, alpha=alpha)
+    operator = solved(scatter, site.out_shape, pool)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    operator.save(path)
+    return operator
+
+
+def _scatter(
+    training: Training, network: Any, module: str, pool: Pool, runs: Runs, means: Means
+) -> Scatter:
+    """The scatter at a module of a finished training's network, summed up once."""
+    choices = {
+        "module": module,
+        "normalise": pool.normalise,
+        "weighting": pool.weighting,
+        "class_cap": pool.class_cap,
+    }
+    digest = hashlib.blake2b(json.dumps(choices).encode(), digest_size=4).hexdigest()
+    folder = runs.folder(training.name)
+    path = folder / f"scatter-{module}-{digest}.safetensors"
+    # Others that need it too wait here and then find it.
+    with held(folder / "fit.lock", wait=True):
+        kept = _read(Scatter, path, runs)
+        if kept is not None:
+            return kept
+        network.load_state_dict(_weights(training, runs, means))
+        data = trial_of(training, means).data
+        scatter = scatter_at(network, data, module, means.device, pool=pool)
+        scatter.save(path)
+        return scatter
+
+
+def _weights(training: Training, runs: Runs, means: Means) -> Mapping[str, Any]:
+    """The weights that a finished training kept; trained again where they are gone."""
+    path = runs.folder(training.name) / WEIGHTS
+    if path.exists():
+        try:
+            return load_tensors(path, "weights")[0]
+        except ValueError as error:
+            runs.say(f"{training.name}: {error}")
+    runs.say(f"{training.name}: its weights are not there; trained again for its maps")
+    trial = trial_of(training, means, path.parent / "again")
+    network = trial.run(operators_of(training, runs, means))[0]
+    save_tensors(path, "weights", network.state_dict(), {})
+    return network.state_dict()
+
+
+def _read(kind: type[_Kept], path: Path, runs: Runs) -> _Kept | None:
+    """What the file holds; None where it is not there, or damaged and so to be made again."""
+    if not path.exists():
+        return None
+    try:
+        return kind.load(path)
+    except ValueError as error:
+        runs.say(f"{error}; made again")
+        path.unlink()
+        return None

@@ -1,0 +1,147 @@
+"""Presets: studies as TOML files, read strictly. The paper's own are in the folder beside.
+
+[data]      name, seed, share, options
+[network]   name, width, and any other argument of its class
+[recipe]    what differs from the paper's recipe for this network and data
+[[search]]  the grid of one pooling and how it is judged, see `select.Search`
+[trials]    seeds
+[[arm]]     a line of the table: pooling, its choices; a list makes a line for each value
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import tomllib
+from collections.abc import Collection, Mapping
+from importlib import resources
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from foveapool.study.select import Halving, Search
+from foveapool.study.setting import Pool, Setting
+from foveapool.study.study import Arm, Study
+from foveapool.study.training import Source
+from foveapool.training.recipe import Recipe, paper_recipe
+
+_TABLES = ("title", "data", "network", "recipe", "search", "trials", "arm")
+_POOL = tuple(field.name for field in dataclasses.fields(Pool))
+
+
+def preset_names() -> list[str]:
+    """The studies that come with the package."""
+    folder = resources.files("foveapool.study") / "presets"
+    return sorted(file.name.removesuffix(".toml") for file in folder.iterdir())
+
+
+def read_preset(which: str, changes: Mapping[str, Any] | None = None) -> Study:
+    """The study of a preset's name or of a TOML file; `changes` are laid over it.
+
+    `changes` has the file's own form, such as {"data": {"name": "svhn"}, "trials": {"seeds": 3}}.
+    """
+    if which.endswith(".toml"):
+        path, name = Path(which), Path(which).stem
+        if not path.is_file():
+            raise FileNotFoundError(f"{path}: no such file, wanted a study in TOML")
+        text = path.read_text("utf-8")
+    else:
+        names = preset_names()
+        if which not in names:
+            near = difflib.get_close_matches(which, names, n=3)
+            hint = f"; did you mean {' or '.join(near)}?" if near else ""
+            raise ValueError(
+                f"preset: got {which!r}, wanted a TOML file or one of {', '.join(names)}{hint}"
+            )
+        name = which
+        text = (resources.files("foveapool.study") / "presets" / f"{which}.toml").read_text("utf-8")
+    try:
+        tables = tomllib.loads(text)
+        for key, value in (changes or {}).items():
+            known = tables.setdefault(key, type(value)())
+            tables[key] = {**known, **value} if isinstance(value, Mapping) else value
+        return _study(name, tables)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{which}: {error}") from error
+
+
+def _study(name: str, tables: dict[str, Any]) -> Study:
+    _check_keys("the file", tables, _TABLES)
+    data = _table(tables, "data", ("name", "seed", "share", "options"))
+    if "name" not in data:
+        raise ValueError("[data]: got no name, wanted the name of a data set")
+    network = dict(_table(tables, "network"))
+    setting = Setting(
+        network=network.pop("name", "cnn"), width=network.pop("width", 64), options=network
+    )
+    if "placement" in network:
+        raise ValueError("[network]: got placement; give it to a [[search]] or an [[arm]]")
+    searches = tuple(_search(each) for each in tables.get("search", []))
+    arms = tuple(arm for each in tables.get("arm", []) for arm in _arms(each))
+    if not arms:
+        raise ValueError("[[arm]]: got none, wanted at least one pooling to try")
+    return Study(
+        name=name,
+        title=str(tables.get("title", "")),
+        source=Source(**data),
+        recipe=_recipe(setting.network, data["name"], _table(tables, "recipe")),
+        network=setting,
+        searches=searches,
+        arms=arms,
+        **_table(tables, "trials", ("seeds",)),
+    )
+
+
+def _recipe(network: str, data: str, changes: Mapping[str, Any]) -> Recipe:
+    """The paper's recipe with changes, or for other data one that stands on its own."""
+    try:
+        usual = paper_recipe(network, data).as_dict()
+    except ValueError:
+        if "optimiser" not in changes:
+            raise
+        usual = {}
+    return Recipe.from_dict({**usual, **changes})
+
+
+def _search(table: Any) -> Search:
+    known = [field.name for field in dataclasses.fields(Search)]
+    _check_keys("[[search]]", table, known)
+    values: dict[str, Any] = {
+        key: tuple(v) if isinstance(v, list) else v for key, v in table.items()
+    }
+    if "halving" in values:
+        _check_keys("halving", values["halving"], ("parts", "keep", "epochs"))
+        values["halving"] = Halving(**{"parts": values.get("parts", 5), **values["halving"]})
+    return Search(**values)
+
+
+def _arms(table: Any) -> list[Arm]:
+    """An arm for each combination of the values that lists give."""
+    _check_keys("[[arm]]", table, (*_POOL, "placement"))
+    if "pooling" not in table:
+        raise ValueError("[[arm]]: got no pooling, wanted its name")
+    lists = [value if isinstance(value, list) else [value] for value in table.values()]
+    found = []
+    for values in product(*lists):
+        choices = dict(zip(table, values, strict=True))
+        found.append(Arm(choices.pop("pooling"), choices))
+    return found
+
+
+def _table(tables: Mapping[str, Any], name: str, known: Collection[str] = ()) -> dict[str, Any]:
+    table = tables.get(name, {})
+    if not isinstance(table, dict):
+        raise ValueError(f"[{name}]: got {table!r}, wanted a table")
+    if known:
+        _check_keys(f"[{name}]", table, known)
+    return table
+
+
+def _check_keys(where: str, table: Any, known: Collection[str]) -> None:
+    if not isinstance(table, Mapping):
+        raise ValueError(f"{where}: got {table!r}, wanted a table")
+    for key in table:
+        if key not in known:
+            near = difflib.get_close_matches(key, known)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise ValueError(f"{where}: got the key {key!r}, wanted among {', '.join(known)}{hint}")

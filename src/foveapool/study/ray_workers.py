@@ -1,0 +1,53 @@
+"""Workers of a Ray cluster: the same trainings on a laptop or on many machines.
+
+The folder of runs must be one that all machines see. A worker that dies is replaced by Ray, and
+its training goes on from its last epoch.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from pathlib import Path
+
+from foveapool.study.engine import Outcome, work
+from foveapool.study.training import Means, Training
+
+RETRIES = 3
+
+
+class RayWorkers:
+    """Tasks of Ray with `cpus` cores and `gpus` GPUs each; a share such as 0.25 of a GPU is fine.
+
+    Joins the cluster at `address`, or the one that RAY_ADDRESS names, or starts one here.
+    """
+
+    def __init__(self, cpus: float = 1, gpus: float = 0, address: str | None = None) -> None:
+        try:
+            import ray
+        except ImportError as error:
+            raise ImportError(
+                "ray: not installed; pip install 'foveapool[ray]', or use --engine local"
+            ) from error
+        if not ray.is_initialized():
+            ray.init(address=address, log_to_driver=False, include_dashboard=False)
+        if gpus and not ray.cluster_resources().get("GPU"):
+            raise ValueError(f"gpus: got {gpus:g} for each training, but Ray's cluster has none")
+        # A lone task would take cores that the others' threads count on.
+        threads = {"env_vars": {"OMP_NUM_THREADS": str(max(1, int(cpus)))}}
+        self._task = ray.remote(
+            num_cpus=cpus, num_gpus=gpus, max_retries=RETRIES, runtime_env=threads
+        )(work)
+        self._shutdown = ray.shutdown
+        self.at_once = 1_000_000  # Ray knows better what it can hold
+
+    def submit(self, training: Training, runs: Path, means: Means) -> Future[Outcome]:
+        """Gives the training to the cluster."""
+        # A machine of the cluster may stand in another folder.
+        return self._task.remote(training, runs.absolute(), means).future()
+
+    def mend(self) -> None:
+        """Ray mends itself."""
+
+    def close(self) -> None:
+        """Leaves the cluster."""
+        self._shutdown()

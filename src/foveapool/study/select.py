@@ -1,0 +1,153 @@
+"""Choosing layer, placement, alpha and norm by cross-validation, as the paper does.
+
+Each setting is trained on all images but a held-out part and measured on that part, for several
+parts. Test images play no role here: no training of this file has them.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any, Literal
+
+from foveapool.pooling.solve import Norm
+from foveapool.study.setting import BASELINE, CLOSED_FORM, FITTED, Pool, Setting
+from foveapool.study.training import Training
+
+Run = Callable[[Sequence[Training]], Mapping[str, Mapping[str, Any]]]
+# The part to hold out and the share of all epochs to train for.
+Make = Callable[[Setting, int, float], Training]
+
+
+@dataclass(frozen=True)
+class Halving:
+    """A first look at all settings, on few `parts` or for a share of the epochs; `keep` go on."""
+
+    parts: int
+    keep: int
+    epochs: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.parts < 1 or self.keep < 1 or not 0 < self.epochs <= 1:
+            raise ValueError(
+                f"halving: got parts {self.parts}, keep {self.keep}, epochs {self.epochs}; wanted "
+                "1 or more, 1 or more, and a share above 0 and at most 1"
+            )
+
+
+@dataclass(frozen=True)
+class Search:
+    """The grid for one pooling, and on what it is judged."""
+
+    pooling: str = CLOSED_FORM
+    layers: tuple[int, ...] = (1, 2, 3)
+    placements: tuple[str | None, ...] = (None,)
+    alphas: tuple[float | Literal["auto"], ...] = (5, 15, 25, 45, 65)
+    norms: tuple[Norm, ...] = ("l1", "l2")
+    components: int = 2
+    parts: int = 5
+    held_out: float = 0.1
+    halving: Halving | None = None
+    second_layer: bool = False
+
+    def __post_init__(self) -> None:
+        if self.pooling == BASELINE:
+            raise ValueError("search: got the baseline, which has nothing to choose")
+        for name in ("layers", "placements", "alphas", "norms"):
+            if not getattr(self, name):
+                raise ValueError(f"search: {name}: got none, wanted at least one")
+        if self.parts < 1 or not 0 < self.held_out < 1:
+            raise ValueError(
+                f"search: got {self.parts} parts that hold out {self.held_out}, wanted 1 or more "
+                "and a share between 0 and 1"
+            )
+        if self.halving is not None and self.halving.parts > self.parts:
+            raise ValueError(
+                f"search: halving looks at {self.halving.parts} parts, wanted at most the "
+                f"{self.parts} there are"
+            )
+
+    def settings(self, start: Setting) -> list[Setting]:
+        """All settings of the grid on top of the poolings that `start` has."""
+        taken = [pool.layer for pool in start.pools]
+        layers = [layer for layer in self.layers if layer not in taken]
+        placements = (start.placement,) if start.pools else self.placements
+        fitted = self.pooling in FITTED
+        choices = product(self.alphas, self.norms) if fitted else [(25.0, "l2")]
+        return [
+            replace(
+                start,
+                placement=placement,
+                pools=(*start.pools, Pool(self.pooling, layer, alpha, norm, self.components)),  # type: ignore[arg-type]
+            )
+            for placement, layer, (alpha, norm) in product(placements, layers, list(choices))
+        ]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A setting and its errors on held-out parts; `epochs` is the share it was trained for."""
+
+    setting: Setting
+    errors: tuple[float, ...]
+    epochs: float = 1.0
+
+    @property
+    def mean(self) -> float:
+        """Over the parts."""
+        return statistics.mean(self.errors)
+
+    @property
+    def deviation(self) -> float:
+        """Over the parts; no number where there is one part only."""
+        return statistics.stdev(self.errors) if len(self.errors) > 1 else math.nan
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The setting with the lowest mean error, and everything it was chosen from, in stages."""
+
+    best: Setting
+    candidates: tuple[Candidate, ...]
+
+
+def select(search: Search, start: Setting, make: Make, run: Run) -> Selection:
+    """Searches the grid; with `second_layer` once more on the networks trained with the best.
+
+    The second layer stays only if cross-validation improves.
+    """
+    found, candidates = _searched(search, start, make, run)
+    if search.second_layer and len(search.layers) > 1:
+        second, more = _searched(search, found.setting, make, run)
+        candidates += more
+        if second.mean < found.mean:
+            found = second
+    return Selection(found.setting, tuple(candidates))
+
+
+def _searched(
+    search: Search, start: Setting, make: Make, run: Run
+) -> tuple[Candidate, list[Candidate]]:
+    """The best setting of a grid, judged on all parts, and all that were looked at."""
+    settings, looked_at = search.settings(start), []
+    if search.halving is not None and len(settings) > search.halving.keep:
+        first = _judged(settings, search.halving.parts, search.halving.epochs, make, run)
+        looked_at += first
+        best = sorted(first, key=lambda each: each.mean)[: search.halving.keep]
+        settings = [each.setting for each in best]
+    final = _judged(settings, search.parts, 1.0, make, run)
+    return min(final, key=lambda each: each.mean), [*looked_at, *final]
+
+
+def _judged(
+    settings: Sequence[Setting], parts: int, epochs: float, make: Make, run: Run
+) -> list[Candidate]:
+    trainings = [[make(setting, part, epochs) for part in range(parts)] for setting in settings]
+    results = run([training for own in trainings for training in own])
+    return [
+        Candidate(setting, tuple(results[each.name]["error"] for each in own), epochs)
+        for setting, own in zip(settings, trainings, strict=True)
+    ]

@@ -1,0 +1,128 @@
+"""Setting: a network and the poolings in it, as data.
+
+A pooling that is fitted needs a trained network to be fitted on: the one of the same setting
+without it. So a second pooling is fitted on the network that was trained with the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal
+
+from foveapool.networks.build import check_options
+from foveapool.networks.sites import check_layer
+from foveapool.pooling.grid import Centre
+from foveapool.pooling.rivals import RIVALS
+from foveapool.pooling.scatter import WEIGHTINGS, Weighting
+from foveapool.pooling.signs import Sign
+from foveapool.pooling.solve import Norm, check_choices
+
+CLOSED_FORM, TRAINED = "closed-form", "closed-form-trained"
+BASELINE = "baseline"
+FITTED = (CLOSED_FORM, TRAINED)
+POOLINGS = (BASELINE, *FITTED, *RIVALS)
+AUTO: Literal["auto"] = "auto"
+
+
+@dataclass(frozen=True)
+class Pool:
+    """One pooling at one layer, and for a closed form how it is fitted.
+
+    `alpha` may be "auto", which chooses by what the fit sees (see `pooling.choose`).
+    """
+
+    pooling: str
+    layer: int
+    alpha: float | Literal["auto"] = 25.0
+    norm: Norm = "l2"
+    components: int = 2
+    normalise: bool = True
+    weighting: Weighting = "balanced"
+    centre: Centre = "paper"
+    sign: Sign = "neighbour"
+    class_cap: int | None = 10_000
+
+    def __post_init__(self) -> None:
+        if self.pooling not in POOLINGS[1:]:
+            wanted = ", ".join(POOLINGS[1:])
+            raise ValueError(f"pooling: got {self.pooling!r}, wanted one of {wanted}")
+        check_layer(self.layer)
+        if self.components < 1:
+            raise ValueError(f"components: got {self.components}, wanted 1 or more")
+        if self.weighting not in WEIGHTINGS:
+            raise ValueError(f"weighting: got {self.weighting!r}, wanted one of {WEIGHTINGS}")
+        if not isinstance(self.alpha, (int, float)) and self.alpha != AUTO:
+            raise ValueError(f"alpha: got {self.alpha!r}, wanted a positive number or 'auto'")
+        alphas = [] if self.alpha == AUTO else [float(self.alpha)]
+        check_choices(self.norm, self.centre, self.sign, "auto", "absolute", alphas)
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether it comes from a trained network's maps."""
+        return self.pooling in FITTED
+
+    def facts(self) -> dict[str, Any]:
+        """What makes it differ from others; settings that it does not use are left out."""
+        facts = asdict(self)
+        if facts["alpha"] != AUTO:
+            facts["alpha"] = float(facts["alpha"])
+        if self.is_fitted:
+            return facts
+        return {key: facts[key] for key in ("pooling", "layer", "components")}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A network of the package with poolings in the order in which they were put in."""
+
+    pools: tuple[Pool, ...] = ()
+    network: str = "cnn"
+    width: int = 64
+    placement: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)  # more arguments of its class
+
+    def __post_init__(self) -> None:
+        check_options(self.network, self.options)
+        layers = [pool.layer for pool in self.pools]
+        if len(set(layers)) != len(layers):
+            raise ValueError(f"pools: got the layers {layers}, wanted each at most once")
+        if self.placement is not None and self.network == "cnn":
+            raise ValueError(
+                f"placement: got {self.placement!r} for a CNN, wanted none: its poolings always "
+                "take the place of the strided convolution"
+            )
+
+        for pool in self.pools:
+            if pool.components != 2 and self.network != "cnn" and self.placement != "before":
+                raise ValueError(
+                    f"components: got {pool.components} for a {self.network} with placement "
+                    f"{self.placement}, wanted 2: only `before` takes another number"
+                )
+
+    @property
+    def pooling(self) -> str:
+        """The name of its last pooling, or of having none."""
+        return self.pools[-1].pooling if self.pools else BASELINE
+
+    @property
+    def fitted_on(self) -> Setting | None:
+        """The setting whose trained network the last pooling is fitted on, if it is fitted."""
+        if not self.pools or not self.pools[-1].is_fitted:
+            return None
+        return replace(self, pools=self.pools[:-1])
+
+    def facts(self) -> dict[str, Any]:
+        """What makes it differ from others; a network without poolings has no placement."""
+        return {
+            "network": self.network,
+            "width": self.width,
+            "options": dict(self.options),
+            "placement": self.placement if self.pools else None,
+            "pools": [pool.facts() for pool in self.pools],
+        }
+
+    @classmethod
+    def from_facts(cls, facts: Mapping[str, Any]) -> Setting:
+        """The setting that gave these facts."""
+        return cls(**{**facts, "pools": tuple(Pool(**pool) for pool in facts["pools"])})

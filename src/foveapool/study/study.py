@@ -1,0 +1,158 @@
+"""Study: what is searched, what is compared, on which data; and running it.
+
+A study asks for trainings and makes tables of what they come to; who trains is the engine's
+business. All trainings of one folder of runs are shared between the studies in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from foveapool.records import Row
+from foveapool.study.select import Search, Selection, select
+from foveapool.study.setting import BASELINE, FITTED, Pool, Setting
+from foveapool.study.training import Source, Training
+from foveapool.study.trials import Trials, selection_rows, trial_rows
+from foveapool.training.recipe import Recipe
+
+# Does the trainings of a stage, "search" or "trials", and gives what each came to, by its name.
+StudyRun = Callable[[str, Sequence[Training]], Mapping[str, Mapping[str, Any]]]
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One line of the table: a pooling in its place, or one whose place the search has to find."""
+
+    pooling: str
+    choices: dict[str, Any] = field(default_factory=dict)  # of `Pool`; placement
+
+    def __post_init__(self) -> None:
+        if self.pooling != BASELINE and not self.is_searched:
+            self.setting(Setting(network="resnet18"))
+
+    @property
+    def is_searched(self) -> bool:
+        """Whether a search has to say where it goes."""
+        return self.pooling != BASELINE and "layer" not in self.choices
+
+    def setting(self, start: Setting, selection: Selection | None = None) -> Setting:
+        """The network with this arm's pooling in it."""
+        if self.pooling == BASELINE:
+            return start
+        choices = dict(self.choices)
+        placement = choices.pop("placement", start.placement)
+        if not self.is_searched:
+            pool = Pool(self.pooling, **choices)
+            return replace(start, pools=(pool,), placement=placement)
+        assert selection is not None, "a study is checked before it is run"
+        best = selection.best
+        pools = tuple(replace(pool, pooling=self.pooling, **choices) for pool in best.pools)
+        return replace(best, pools=pools)
+
+
+@dataclass(frozen=True)
+class Study:
+    """The paper's procedure with its choices; `presets.py` reads one from a file."""
+
+    name: str
+    source: Source
+    recipe: Recipe
+    network: Setting = field(default_factory=Setting)
+    searches: tuple[Search, ...] = ()
+    arms: tuple[Arm, ...] = (Arm(BASELINE),)
+    seeds: int = 5
+    title: str = ""
+
+    def __post_init__(self) -> None:
+        if self.seeds < 1:
+            raise ValueError(f"seeds: got {self.seeds}, wanted 1 or more")
+        searched = [search.pooling for search in self.searches]
+        if len(set(searched)) != len(searched):
+            raise ValueError(f"search: got {searched}, wanted each pooling once")
+        for arm in self.arms:
+            if arm.is_searched and self.search_for(arm) is None:
+                raise ValueError(
+                    f"arm {arm.pooling}: got no layer, and no search for it; give it a layer or "
+                    "add a [[search]]"
+                )
+        # An impossible setting is to be known before hours are spent on the possible ones.
+        for setting in self._settings():
+            self.training(setting, 0)
+
+    def _settings(self) -> list[Setting]:
+        fixed = [arm.setting(self.network) for arm in self.arms if not arm.is_searched]
+        return fixed + [each for s in self.searches for each in s.settings(self.network)]
+
+    def facts(self) -> dict[str, Any]:
+        """All of it as JSON can hold it, to be kept beside its tables."""
+        return {
+            "data": self.source.facts(),
+            "network": self.network.facts(),
+            "recipe": self.recipe.as_dict(),
+            "searches": [asdict(search) for search in self.searches],
+            "arms": [{"pooling": arm.pooling, **arm.choices} for arm in self.arms],
+            "seeds": self.seeds,
+        }
+
+    def search_for(self, arm: Arm) -> Search | None:
+        """The search that finds this arm's place: its own, or that of the closed form."""
+        for search in self.searches:
+            same = search.pooling == arm.pooling
+            if same or (search.pooling in FITTED and arm.pooling in FITTED):
+                return search
+        return None
+
+    def training(self, setting: Setting, seed: int) -> Training:
+        """A training on all training images, measured on the test images."""
+        return Training(setting, self.source, self.recipe, seed)
+
+    def held_out_training(
+        self, search: Search, setting: Setting, part: int, epochs: float
+    ) -> Training:
+        """A training for cross-validation; the part is the seed as well."""
+        recipe = self.recipe if epochs == 1.0 else shortened(self.recipe, epochs)
+        return Training(setting, self.source, recipe, part, part, search.held_out)
+
+
+def shortened(recipe: Recipe, share: float) -> Recipe:
+    """The recipe with its epochs and milestones drawn together."""
+    milestones = sorted({max(1, round(share * each)) for each in recipe.milestones})
+    epochs = max(1, round(share * recipe.epochs))
+    return replace(recipe, epochs=epochs, milestones=tuple(milestones))
+
+
+@dataclass(frozen=True)
+class Tables:
+    """What a study came to."""
+
+    selection: tuple[Row, ...]
+    rows: tuple[Row, ...]
+
+
+def run_study(study: Study, run: StudyRun, provenance: dict[str, str] | None = None) -> Tables:
+    """Searches, then trains every arm with every seed."""
+    provenance = provenance or {}
+    selections: dict[str, Selection] = {}
+    chosen: list[Row] = []
+    for search in study.searches:
+        make = partial(study.held_out_training, search)
+        selection = select(search, study.network, make, partial(run, "search"))
+        selections[search.pooling] = selection
+        chosen += selection_rows(study.name, study.source.name, study.recipe, selection, provenance)
+    trials = _trials(study, selections)
+    results = run("trials", [training for each in trials for training in each.trainings])
+    rows = trial_rows(study.name, trials, results, provenance)
+    return Tables(tuple(chosen), tuple(rows))
+
+
+def _trials(study: Study, selections: dict[str, Selection]) -> list[Trials]:
+    found = []
+    for arm in study.arms:
+        search = study.search_for(arm) if arm.is_searched else None
+        setting = arm.setting(study.network, selections[search.pooling] if search else None)
+        trainings = tuple(study.training(setting, seed) for seed in range(study.seeds))
+        found.append(Trials(setting, trainings))
+    return found

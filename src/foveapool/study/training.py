@@ -1,0 +1,126 @@
+"""Training: all that decides what a training comes to, and the name that follows from it.
+
+Whether it has been done, and how, is not told here.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from foveapool.data.images import DataSet, held_out, subset
+from foveapool.data.registry import load_data
+from foveapool.study.setting import Setting
+from foveapool.study.trial import Trial
+from foveapool.training.recipe import Recipe
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where images come from: a name of the registry, its seed and options, and a share of it."""
+
+    name: str
+    seed: int = 0
+    options: Mapping[str, Any] = field(default_factory=dict)
+    share: float | None = None  # of the training images, drawn by the seed
+
+    def facts(self) -> dict[str, Any]:
+        """What JSON can hold."""
+        facts = {"name": self.name, "seed": self.seed, "options": dict(self.options)}
+        return facts if self.share is None else {**facts, "share": self.share}
+
+
+@dataclass(frozen=True)
+class Training:
+    """All that decides what a training comes to.
+
+    `part` None trains on all training images and is measured on the test images; a number holds
+    out that part of the training images and is measured on it, and never sees a test image.
+    """
+
+    setting: Setting
+    source: Source
+    recipe: Recipe
+    seed: int = 0
+    part: int | None = None
+    held_out: float = 0.1
+
+    @property
+    def fitted_on(self) -> Training | None:
+        """The training whose network this one's last pooling is fitted on."""
+        before = self.setting.fitted_on
+        return None if before is None else replace(self, setting=before)
+
+    @functools.cached_property
+    def facts(self) -> dict[str, Any]:
+        """What decides the result, as JSON can hold it."""
+        part = None if self.part is None else {"number": self.part, "size": self.held_out}
+        return {
+            "setting": self.setting.facts(),
+            "data": self.source.facts(),
+            "recipe": self.recipe.as_dict(),
+            "seed": self.seed,
+            "held_out": part,
+        }
+
+    @functools.cached_property
+    def name(self) -> str:
+        """A name to read, with a digest of the facts."""
+        placement = self.facts["setting"]["placement"]
+        words = [self.source.name, self.setting.network, placement]
+        for pool in self.setting.pools:
+            words += [pool.pooling, pool.layer]
+            words += [f"a{str(pool.alpha).removesuffix('.0')}", pool.norm] * pool.is_fitted
+        words += ["baseline"] if not self.setting.pools else []
+        words += [f"part{self.part}"] if self.part is not None else []
+        words += [f"seed{self.seed}"]
+        text = "-".join(str(word) for word in words if word is not None)
+        readable = re.sub(r"[^a-z0-9.]+", "-", text.lower())[-90:].strip("-")
+        digest = hashlib.blake2b(json.dumps(self.facts, sort_keys=True).encode(), digest_size=5)
+        return f"{readable}-{digest.hexdigest()}"
+
+
+@dataclass(frozen=True)
+class Means:
+    """How a training is done: nothing here changes what it comes to, but for rounding."""
+
+    device: str | None = None
+    compile: bool = False
+    data_root: Path | None = None
+    keep: bool = False  # the weights of every network, not only of those without poolings
+
+
+@functools.lru_cache(maxsize=2)
+def _loaded(name: str, root: Path | None, seed: int, options: str) -> DataSet:
+    return load_data(name, root, seed, **json.loads(options))
+
+
+def data_of(training: Training, means: Means) -> DataSet:
+    """The images that the training learns from, as `train`, and is measured on, as `test`."""
+    source = training.source
+    data = _loaded(source.name, means.data_root, source.seed, json.dumps(dict(source.options)))
+    if source.share is not None:
+        data = replace(data, train=subset(data.train, source.share, source.seed))
+    if training.part is None:
+        return data
+    rest, measured = held_out(data.train, training.held_out, source.seed, training.part)
+    return replace(data, train=rest, test=measured)
+
+
+def trial_of(training: Training, means: Means, folder: Path | None = None) -> Trial:
+    """The training's network, images and recipe, ready to run."""
+    return Trial(
+        training.setting,
+        data_of(training, means),
+        training.recipe,
+        training.seed,
+        means.device,
+        means.compile,
+        folder,
+    )

@@ -1,0 +1,172 @@
+"""From trainings to rows: mean and deviation over the seeds, and comparisons in pairs.
+
+Trials of one seed share their order of images and the start of every layer they have in common,
+so differences are taken seed by seed; the test is Student's, for pairs, two-sided.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from foveapool.records import ERROR, LESS, P_VALUE, VALIDATION, Row
+from foveapool.study.select import Selection
+from foveapool.study.setting import CLOSED_FORM, Pool, Setting
+from foveapool.study.training import Training
+from foveapool.training.recipe import Recipe
+
+COSTS = {
+    "parameters": "parameters",
+    "multiply_adds": "multiply-adds an image",
+    "seconds": "seconds a training",
+    "fit_seconds": "seconds to fit",
+}
+
+
+@dataclass(frozen=True)
+class Trials:
+    """One setting and its trainings, a seed each."""
+
+    setting: Setting
+    trainings: tuple[Training, ...]
+
+
+def label(setting: Setting) -> str:
+    """The pooling's name, with those of its choices that are not the usual ones."""
+    if not setting.pools:
+        return setting.pooling
+    usual = {each.name: each.default for each in fields(Pool)}
+    told = ("pooling", "layer", "alpha", "norm", "components")
+    unusual = [
+        f"{name} {getattr(pool, name)}"
+        for pool in setting.pools
+        for name in usual
+        if pool.is_fitted and name not in told and getattr(pool, name) != usual[name]
+    ]
+    return ", ".join([setting.pooling, *dict.fromkeys(unusual)])
+
+
+def place(setting: Setting) -> dict[str, str]:
+    """Where the poolings are and how they were fitted, as columns of a row."""
+    pools = setting.pools
+    fitted = [pool for pool in pools if pool.is_fitted]
+
+    def joined(values: Sequence[Any]) -> str:
+        return ", ".join(f"{v:g}" if isinstance(v, float) else str(v) for v in values)
+
+    return {
+        "network": setting.network,
+        "pooling": label(setting),
+        "layer": joined([pool.layer for pool in pools]),
+        "placement": (setting.placement or "") if pools else "",
+        "alpha": joined([pool.facts()["alpha"] for pool in fitted]),
+        "norm": joined([pool.norm for pool in fitted]),
+        "components": joined([pool.components for pool in pools]),
+        "trainable": str(setting.pooling != CLOSED_FORM),
+    }
+
+
+def trial_rows(
+    study: str,
+    trials: Sequence[Trials],
+    results: Mapping[str, Mapping[str, Any]],
+    provenance: Mapping[str, str],
+) -> list[Row]:
+    """The study's table; comparisons are with the setting that has no poolings, if it is there."""
+    plain = next((each for each in trials if not each.setting.pools), None)
+    rows = []
+    for each in trials:
+        own = [results[training.name] for training in each.trainings]
+        columns = _columns(study, each, own, provenance)
+
+        def row(metric: str, values: Sequence[float], columns: Any = columns) -> Row:
+            return Row(metric=metric, **_moments(values), **columns)
+
+        errors = [result["error"] for result in own]
+        rows.append(row(ERROR, errors))
+        if plain is not None and each is not plain and len(errors) > 1:
+            base = [results[training.name]["error"] for training in plain.trainings]
+            gains = [mine - its for mine, its in zip(errors, base, strict=True)]
+            rows.append(row(LESS, gains))
+            p = paired_p_value(gains)
+            rows.append(Row(metric=P_VALUE, mean=p, deviation=0.0, n=len(gains), **columns))
+        rows += [row(name, [result[key] for result in own]) for key, name in COSTS.items()]
+    return rows
+
+
+def _columns(
+    study: str,
+    trials: Trials,
+    results: Sequence[Mapping[str, Any]],
+    provenance: Mapping[str, str],
+) -> dict[str, str]:
+    first = trials.trainings[0]
+    columns = place(trials.setting)
+    chosen = {tuple(result["alphas"].values()) for result in results}
+    if columns["alpha"] and len(chosen) == 1:
+        columns["alpha"] = ", ".join(f"{alpha:g}" for alpha in next(iter(chosen)))
+    machines = {result["hardware"] for result in results}
+    return {
+        **columns,
+        "study": study,
+        "data": data_label(first),
+        "seeds": f"0-{len(trials.trainings) - 1}",
+        "epochs": str(first.recipe.epochs),
+        "batch": str(first.recipe.batch_size),
+        "seconds": f"{statistics.mean(result['seconds'] for result in results):.2f}",
+        **provenance,
+        # The machine that trained, which need not be the one that makes the table.
+        "hardware": " / ".join(sorted(machines)),
+        "torch": " / ".join(sorted({result["torch"] for result in results})),
+        "commit": " / ".join(sorted({result["commit"] for result in results})),
+    }
+
+
+def data_label(training: Training) -> str:
+    """The data's name, with the share of it that is trained on."""
+    share = training.source.share
+    return training.source.name + ("" if share is None else f", {100 * share:g} %")
+
+
+def selection_rows(
+    study: str, data: str, recipe: Recipe, selection: Selection, provenance: Mapping[str, str]
+) -> list[Row]:
+    """Every setting that was looked at, in the order of the search; a row a stage."""
+    rows = []
+    for each in selection.candidates:
+        columns: dict[str, Any] = {
+            **place(each.setting),
+            "data": data,
+            "seeds": f"0-{len(each.errors) - 1}",
+            "epochs": str(max(1, round(each.epochs * recipe.epochs))),
+            "batch": str(recipe.batch_size),
+            **provenance,
+        }
+        rows.append(Row(study=study, metric=VALIDATION, **_moments(each.errors), **columns))
+    return rows
+
+
+def _moments(values: Sequence[float]) -> dict[str, Any]:
+    spread = statistics.stdev(values) if len(values) > 1 else math.nan
+    return {"mean": statistics.mean(values), "deviation": spread, "n": len(values)}
+
+
+def paired_p_value(differences: Sequence[float]) -> float:
+    """Student's two-sided test that the differences of pairs have mean zero.
+
+    >>> round(paired_p_value([1.0, 2.0, 3.0]), 3)
+    0.074
+    """
+    try:
+        from scipy import stats
+    except ImportError as error:
+        raise ImportError(
+            "scipy: not installed; pip install 'foveapool[study]' for the paired test"
+        ) from error
+    if len(set(differences)) == 1:
+        # No spread at all: either nothing differs or there is nothing to be in doubt about.
+        return 1.0 if differences[0] == 0 else 0.0
+    return float(stats.ttest_1samp(differences, 0.0).pvalue)
