@@ -6,8 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
-from foveapool.data.npz import read_npz
+from foveapool.data.images import Augmentation, DataSet, Images
+from foveapool.data.npz import read_npz, write_npz
 
 RANDOM = np.random.default_rng(0)
 
@@ -118,3 +120,14 @@ def test_a_single_array_is_refused(tmp_path):
     np.save(tmp_path / "mine.npy", np.zeros(3))
     with pytest.raises(ValueError, match=r"not a whole \.npz file"):
         read_npz(tmp_path / "mine.npy")
+
+
+def test_a_packed_set_comes_back_with_its_treatment(tmp_path):
+    images = torch.randint(0, 256, (6, 3, 8, 8), dtype=torch.uint8)
+    part = Images(images, torch.tensor([0, 1, 2, 0, 1, 1]), ("one", "two", "three"))
+    data = DataSet("some", part, part.part(torch.arange(2)), "image", Augmentation(3, flip=False))
+    write_npz(data, tmp_path / "new" / "some.npz")
+    again = read_npz(tmp_path / "new" / "some.npz")
+    assert torch.equal(again.train.images, images) and len(again.test) == 2
+    assert torch.equal(again.train.labels, part.labels) and again.train.classes == part.classes
+    assert again.normalisation == "image" and again.augmentation == Augmentation(3, False)

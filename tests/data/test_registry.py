@@ -10,7 +10,8 @@ import torch
 from PIL import Image
 
 from foveapool.data import registry
-from foveapool.data.registry import NAMES, load_data, official_set, resolve_root
+from foveapool.data.npz import write_npz
+from foveapool.data.registry import NAMES, load_data, official_set, packed_path, resolve_root
 
 from .oracles import (
     TINY_CIFAR10,
@@ -112,3 +113,12 @@ def test_the_default_root_is_below_the_home_folder(monkeypatch):
     monkeypatch.setenv("HOME", "/somewhere")
     assert resolve_root(None) == Path("/somewhere/.cache/foveapool")
     assert resolve_root(Path("~/data")) == Path("/somewhere/data")
+
+
+def test_a_packed_copy_is_read_instead_of_the_published_files(tmp_path):
+    small = load_data("street-digits", train_size=20, test_size=10)
+    write_npz(small, packed_path("svhn-reduced", tmp_path, 3))
+    data = load_data("svhn-reduced", tmp_path, 3)
+    assert data.name == "svhn-reduced" and torch.equal(data.train.images, small.train.images)
+    with pytest.raises(FileNotFoundError):
+        load_data("svhn-reduced", tmp_path, 4)

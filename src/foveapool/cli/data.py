@@ -15,8 +15,16 @@ from foveapool.data.check import check_counts, check_files, class_counts
 from foveapool.data.download import download
 from foveapool.data.fetch import Progress
 from foveapool.data.images import Images
+from foveapool.data.npz import write_npz
 from foveapool.data.official import OfficialSet, look_for
-from foveapool.data.registry import OFFICIAL, REDUCED, load_data, official_set, resolve_root
+from foveapool.data.registry import (
+    OFFICIAL,
+    REDUCED,
+    load_data,
+    official_set,
+    packed_path,
+    resolve_root,
+)
 
 app = typer.Typer(help="Data sets: list, check and download them.", no_args_is_help=True)
 
@@ -113,6 +121,20 @@ def download_sets(
             with _bar() as progress:
                 folder = download(official, root, progress)
             typer.echo(f"{name}: in {folder}")
+
+
+@app.command()
+def pack(
+    name: Annotated[str, typer.Argument(help=f"Which set: {', '.join(OFFICIAL)}.")],
+    to: Annotated[Path, typer.Argument(help="The --data-root of the machine it goes to.")],
+    data_root: DataRoot = None,
+    data_seed: Annotated[int, typer.Option(help="For subsets of the data.")] = 0,
+) -> None:
+    """Copies a set, or the part of it that a seed draws, into one file for another machine."""
+    with user_errors():
+        path = packed_path(name, to, data_seed)
+        write_npz(load_data(name, data_root, data_seed), path)
+    typer.echo(f"{name}: in {path}, {path.stat().st_size / 1e6:.0f} MB")
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""A data set of the user's own in one .npz file."""
+"""A data set in one .npz file: the user's own, or a packed copy of one that we read."""
 
 from __future__ import annotations
 
@@ -10,18 +10,36 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from foveapool.data.images import DataSet, Images, Normalisation
+from foveapool.data.images import Augmentation, DataSet, Images, Normalisation
+from foveapool.files import replacing
 
 _ARRAYS = ("train_images", "train_labels", "test_images", "test_labels")
-_CHOICE = "normalisation"
+_CHOICES = ("normalisation", "classes", "augmentation")
+
+
+def write_npz(data: DataSet, path: Path) -> None:
+    """Packs a data set into one file that `read_npz` gives back, its treatment included."""
+    arrays: dict[str, np.ndarray] = {
+        "normalisation": np.array(data.normalisation),
+        "classes": np.array(data.train.classes),
+    }
+    if data.augmentation is not None:
+        arrays["augmentation"] = np.array([data.augmentation.pad, data.augmentation.flip])
+    for part, images in (("train", data.train), ("test", data.test)):
+        arrays[f"{part}_images"] = images.images.numpy()
+        arrays[f"{part}_labels"] = images.labels.numpy()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as temporary, open(temporary, "wb") as file:
+        np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
 
 
 def read_npz(path: Path) -> DataSet:
     """The set in a file with the arrays train_images, train_labels, test_images, test_labels.
 
     Images are uint8 (n, H, W, C), (n, C, H, W) with 1 or 3 channels, or grey (n, H, W); labels
-    whole numbers from 0 on. Classes are named by their numbers. A string `normalisation`, "image"
-    or "channel" (the default), may stand beside them. Nothing is unpickled.
+    whole numbers from 0 on. There may stand beside them: a string `normalisation`, "image" or
+    "channel" (the default); the names of the `classes`, else they are named by their numbers;
+    `augmentation`, pixels to pad by and 1 to mirror. Nothing is unpickled.
     """
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file, wanted an .npz with {', '.join(_ARRAYS)}")
@@ -29,7 +47,7 @@ def read_npz(path: Path) -> DataSet:
         with np.load(path, allow_pickle=False) as file:
             missing = [name for name in _ARRAYS if name not in file.files]
             arrays = {name: file[name] for name in _ARRAYS if not missing}
-            normalisation = str(file[_CHOICE]) if _CHOICE in file.files else "channel"
+            choices = {name: file[name] for name in _CHOICES if name in file.files}
     except (ValueError, OSError, EOFError, TypeError, zipfile.BadZipFile, zlib.error) as error:
         raise ValueError(
             f"{path}: not a whole .npz file of plain arrays ({error}); write it with "
@@ -40,12 +58,17 @@ def read_npz(path: Path) -> DataSet:
     try:
         labels = {part: _labels(f"{part}_labels", arrays) for part in ("train", "test")}
         count = 1 + max(int(labels["train"].max()), int(labels["test"].max()))
-        classes = tuple(str(i) for i in range(count))
+        classes = tuple(map(str, choices.get("classes", range(count))))
         train, test = (
             Images(_images(f"{part}_images", arrays), labels[part], classes)
             for part in ("train", "test")
         )
-        return DataSet(f"npz:{path}", train, test, _normalisation(normalisation), augmentation=None)
+        normalisation = _normalisation(str(choices.get("normalisation", "channel")))
+        augmentation = None
+        if "augmentation" in choices:
+            pad, flip = choices["augmentation"].tolist()
+            augmentation = Augmentation(int(pad), bool(flip))
+        return DataSet(f"npz:{path}", train, test, normalisation, augmentation)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
 
@@ -55,7 +78,7 @@ def _normalisation(value: str) -> Normalisation:
         return "channel"
     if value == "image":
         return "image"
-    raise ValueError(f"{_CHOICE}: got {value!r}, wanted 'channel' or 'image'")
+    raise ValueError(f"normalisation: got {value!r}, wanted 'channel' or 'image'")
 
 
 def _labels(name: str, arrays: dict[str, np.ndarray]) -> Tensor:

@@ -35,7 +35,8 @@ def resolve_root(root: Path | None) -> Path:
 def load_data(name: str, root: Path | None = None, data_seed: int = 0, **options: Any) -> DataSet:
     """The data set of that name, one of `NAMES`, in memory, with the treatment the paper gives it.
 
-    root: where the files of the published sets lie, ~/.cache/foveapool if None. data_seed: draws
+    root: where the files of the published sets lie, or copies packed by `packed_path`,
+    ~/.cache/foveapool if None. data_seed: draws
     the training images of "svhn-reduced" and "street-digits"; the test images stay the same.
     Options: train_size, test_size of "street-digits"; size of "folder:PATH", to resize to.
     """
@@ -50,11 +51,19 @@ def load_data(name: str, root: Path | None = None, data_seed: int = 0, **options
         data = read_folder(where, **options) if kind == "folder" else read_npz(where)
     elif name == "street-digits":
         return _street_digits(data_seed, **options)
+    elif packed_path(name, root, data_seed).is_file():
+        return replace(read_npz(packed_path(name, root, data_seed)), name=name)
     else:
         data = read_official(official_set(name), resolve_root(root))
     if name == "svhn-reduced":
         data = replace(data, train=subset(data.train, REDUCED, data_seed))
     return replace(data, name=name)
+
+
+def packed_path(name: str, root: Path | None = None, data_seed: int = 0) -> Path:
+    """Where a packed copy of a set would lie; it is read instead of the published files."""
+    official_set(name)
+    return resolve_root(root) / f"{name}-{data_seed}.npz"
 
 
 def official_set(name: str) -> OfficialSet:

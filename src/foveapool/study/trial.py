@@ -30,6 +30,9 @@ from foveapool.training.parallel import chosen_device
 from foveapool.training.progress import Progress
 from foveapool.training.recipe import Recipe
 
+# A small network's epoch takes milliseconds on a GPU, its checkpoint some ten times that.
+CHECKPOINT_SECONDS = 1.0
+
 
 @dataclass(frozen=True)
 class Trial:
@@ -91,6 +94,7 @@ class Trial:
             self.seed,
             device=self.device,
             folder=self.folder,
+            checkpoint_seconds=CHECKPOINT_SECONDS,
             compile=self.compile,
             progress=progress,
         )

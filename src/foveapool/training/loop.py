@@ -10,7 +10,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from os import PathLike
 
 import torch
@@ -52,6 +52,7 @@ def train(
     resume: bool = True,
     evaluate_every: int | None = None,
     checkpoint_steps: int | None = None,
+    checkpoint_seconds: float = 0.0,
     compile: bool = False,
     tensorboard: bool = False,
     progress: Callable[[Progress], None] | None = None,
@@ -65,7 +66,8 @@ def train(
     its last checkpoint stood, unless `resume` is false.
 
     A checkpoint is written after each epoch, with `checkpoint_steps` also after every so many
-    steps of it: who is killed loses no more than that. The test error is taken after the last
+    steps of it: who is killed loses no more than that. Where an epoch takes less time than its
+    checkpoint, `checkpoint_seconds` lets that many seconds pass between two. The test error is taken after the last
     epoch, with `evaluate_every` also after every so many.
     """
     target = chosen_device(device)
@@ -100,7 +102,16 @@ def train(
                 metrics = Metrics(run.folder, position.history, tensorboard)
             stack.callback(metrics.close)
         loop = _Loop(
-            state, recipe, run, metrics, evaluate_every, checkpoint_steps, progress, saved, position
+            state,
+            recipe,
+            run,
+            metrics,
+            evaluate_every,
+            checkpoint_steps,
+            checkpoint_seconds,
+            progress,
+            saved,
+            position,
         )
         return loop.run(compile)
 
@@ -113,9 +124,11 @@ class _Loop:
     metrics: Metrics | None
     evaluate_every: int | None
     checkpoint_steps: int | None
+    checkpoint_seconds: float
     progress: Callable[[Progress], None] | None
     saved: Position | None
     position: Position
+    saved_at: float = field(default_factory=time.monotonic)
 
     def run(self, compile: bool) -> TrainResult:
         """From the position to the end."""
@@ -158,7 +171,8 @@ class _Loop:
         if self.metrics is not None:
             with disk_errors_explained(self.metrics.path):
                 self.metrics.add(record)
-        self._save()
+        if last or time.monotonic() - self.saved_at >= self.checkpoint_seconds:
+            self._save()
 
     def _next_stop(self, done: int) -> int:
         """Where to look up next: a CPU after each step, a GPU only where a checkpoint is due."""
@@ -192,7 +206,7 @@ class _Loop:
             rate = self.recipe.rate(max(0, self.position.epoch - (self.position.step == 0)))
             raise self._divergence(f"network: got weights that are not finite {place}", rate)
         self.folder.save(self.state.tensors(), self.position)
-        self.saved = self.position
+        self.saved, self.saved_at = self.position, time.monotonic()
 
     def _divergence(self, what: str, rate: float) -> FloatingPointError:
         if self.folder is None or self.saved is None:

@@ -1,0 +1,24 @@
+"""Images outside of a data set are normalised as those inside."""
+
+import pytest
+import torch
+
+from foveapool.data.batches import plain_batches, resident
+from foveapool.data.normalise import normaliser
+
+from ..training.toys import toy_data
+
+
+@pytest.mark.parametrize("normalisation", ["channel", "image"])
+def test_the_test_images_become_what_evaluation_sees(normalisation):
+    data = toy_data(normalisation=normalisation)
+    (wanted, _), *_ = plain_batches(resident(data, "cpu")[1])
+    images = data.test.images.contiguous(memory_format=torch.channels_last)
+    found = normaliser(data)(images)
+    assert torch.equal(found, wanted)
+    assert found.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_an_image_of_one_colour_becomes_zero():
+    grey = torch.full((2, 3, 16, 16), 90, dtype=torch.uint8)
+    assert not normaliser(toy_data(normalisation="image"))(grey).any()
