@@ -7,6 +7,7 @@ warm a process up are not counted. Adds rows to results/study.csv.
 from __future__ import annotations
 
 import argparse
+import itertools
 import statistics
 import tempfile
 import time
@@ -35,7 +36,7 @@ def intervals(study: Study, at_once: int, count: int, means: Means) -> list[floa
         finally:
             workers.close()
     warm = ends[at_once - 1 :]
-    return [after - before for before, after in zip(warm, warm[1:], strict=False)]
+    return [after - before for before, after in itertools.pairwise(warm)]
 
 
 def main() -> None:
