@@ -5,10 +5,10 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test lint format demo wheel figures bench clean
+.PHONY: help setup test test-browser lint format demo wheel figures bench clean
 
 help: ## print this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s  %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s  %s\n", $$1, $$2}' Makefile
 
 setup: $(READY) ## make .venv and install the package with its tools
 
@@ -24,6 +24,11 @@ test: export OMP_NUM_THREADS := 1
 test: export MKL_NUM_THREADS := 1
 test: $(READY) ## run the tests and the examples in docstrings
 	$(BIN)/python -m pytest -n 2
+
+# What is not installed is an error here, not a reason to skip; screenshots go to build/browser.
+test-browser: export FOVEAPOOL_BROWSER := required
+test-browser: $(READY) ## open the report page in Chromium (.ci/install-browser brings it on Debian)
+	$(BIN)/python -m pytest -m browser tests/browser
 
 lint: $(READY) ## check style, layout and types
 	$(BIN)/ruff check .

@@ -9,6 +9,7 @@ costs against the best alpha, in points of error. Adds rows to results/auto-alph
 from __future__ import annotations
 
 import argparse
+import math
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,10 +21,9 @@ from torch import Tensor
 
 from foveapool.data.batches import plain_batches, resident
 from foveapool.pooling.accumulate import compute_scatter
-from foveapool.pooling.choose import joint_separability
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.pooling.scatter import Scatter
-from foveapool.pooling.solve import sweep_pooling
+from foveapool.pooling.solve import AUTO_ALPHA, sweep_pooling
 from foveapool.pooling.storage import load_tensors
 from foveapool.records import Row, append_rows, provenance
 from foveapool.runs import Runs
@@ -82,6 +82,21 @@ def separability(scatter: Scatter, operator: PoolingOperator) -> float:
     return float((between / within).mean())
 
 
+def joint_separability(scatter: Scatter, operator: PoolingOperator, ridge: float) -> float:
+    """tr((P B P')^-1 P A P'): how well all pooled values together separate the classes."""
+    rows = operator.weight.flatten(0, 1).to(scatter.within)
+    between, within = (rows @ each @ rows.T for each in (scatter.between, scatter.within))
+    within = within + ridge * within.diagonal().mean() * torch.eye(len(within)).to(within)
+    return float(torch.linalg.solve(within, between).diagonal().sum())
+
+
+def nearness(scatter: Scatter, operator: PoolingOperator) -> float:
+    """How near alpha is to half of trace(B)/N, as a ratio."""
+    return -abs(
+        math.log(operator.settings.alpha / (AUTO_ALPHA * float(scatter.within_diagonal().mean())))
+    )
+
+
 def probe(seen: Seen, operator: PoolingOperator, ridge: float = 1e-2) -> float:
     """The share of the other half that ridge regression on pooled, rectified maps gets right."""
     with torch.no_grad():
@@ -106,6 +121,7 @@ CRITERIA: dict[str, Callable[[Seen, PoolingOperator], float]] = {
     "joint separability, ridge 0.001": lambda seen, each: joint_separability(seen.fit, each, 1e-3),
     "joint separability, ridge 0.01": lambda seen, each: joint_separability(seen.fit, each, 1e-2),
     "joint separability, ridge 0.1": lambda seen, each: joint_separability(seen.fit, each, 1e-1),
+    "half of trace(B)/N": lambda seen, each: nearness(seen.fit, each),
     "linear probe, ridge 0.01": lambda seen, each: probe(seen, each, 1e-2),
     "linear probe, ridge 0.1": lambda seen, each: probe(seen, each, 1e-1),
 }

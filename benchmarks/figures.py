@@ -11,10 +11,11 @@ from pathlib import Path
 
 from maps import street_maps
 from matplotlib.figure import Figure
+from robustness_tables import ROBUSTNESS_TABLES
 
 import foveapool as fp
 from foveapool.records import Row, read_rows
-from foveapool.report.figures import operator_figure
+from foveapool.report.figures import operator_figure, save_figure
 
 ROOT = Path(__file__).parents[1]
 FIT, FORWARD = ROOT / "results/fit.csv", ROOT / "results/forward.csv"
@@ -186,6 +187,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "training": training,
     "passes": passes,
     "after": after,
+    **ROBUSTNESS_TABLES,
 }
 
 
@@ -206,7 +208,8 @@ def main() -> None:
     growth_figure().savefig(images / "scaling.png", dpi=110)
     maps, labels = street_maps(3000, channels=32)
     scatter = fp.compute_scatter(maps, labels, num_classes=10)
-    operator_figure(fp.solve_pooling(scatter, (16, 16))).savefig(images / "operator.png", dpi=110)
+    operator = fp.solve_pooling(scatter, (16, 16))
+    save_figure(operator_figure(operator, width=6.6), images / "operator.png", dpi=150)
 
 
 if __name__ == "__main__":

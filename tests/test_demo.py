@@ -4,34 +4,58 @@ import fcntl
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import pytest
 
 import foveapool as fp
-from foveapool.demo import NAMES, Demo, Outcome, main, run_demo, table, verdict
+from foveapool.demo import NAMES, Demo, main, operator_path, run_demo, table, verdict
+from foveapool.study.presets import read_preset
+from foveapool.study.setting import Setting
+from foveapool.study.training import Training
+from foveapool.study.trial import Trial
+from foveapool.study.trials import Trials, trial_rows
+
+BASE = (50.0, 52.0, 51.0)
+NUMBERS = {"parameters": 1000, "seconds": 1.0, "fit_seconds": 0.5, "multiply_adds": 10}
+TOLD = {"alphas": {}, "hardware": "h", "torch": "t", "commit": "c"}
 
 
-def outcomes(closed, base=(50.0, 52.0, 51.0)):
-    errors = {name: base for name in NAMES} | {"closed-form": closed}
-    return [
-        Outcome(name, seed, error, 1000, 1.0)
-        for name, own in errors.items()
-        for seed, error in enumerate(own)
-    ]
+def rows(closed, base=BASE):
+    """The rows of a study whose closed form has these errors, and all others the baseline's."""
+    study, trials, results = Demo().study(), [], {}
+    for arm in study.arms:
+        setting: Setting = arm.setting(study.network)
+        made: list[Training] = [study.training(setting, seed) for seed in range(len(base))]
+        errors = closed if arm.pooling == "closed-form" else base
+        trials.append(Trials(setting, tuple(made)))
+        for each, error in zip(made, errors, strict=True):
+            results[each.name] = {"error": error, **NUMBERS, **TOLD}
+    return trial_rows("demo", trials, results, {})
 
 
-def test_the_demo_trains_compares_and_goes_on_where_it_was(tmp_path, capsys):
-    demo = Demo(tmp_path / "demo", (0,), train_images=128, test_images=40, epochs=1, width=4)
+def test_the_demo_trains_compares_and_goes_on_where_it_was(tmp_path, capsys, monkeypatch):
+    demo = Demo(tmp_path / "runs", 1, 160, 40, epochs=1, width=4, processes=1)
     main(demo)
     said = capsys.readouterr().out
     assert all(name in said for name in NAMES.values())
-    operator = fp.PoolingOperator.load(demo.operator(0))
+    assert "4 trainings" in said and "One seed only" in said
+    operator = fp.PoolingOperator.load(operator_path(demo))
     assert operator.summary() in said
-    assert (demo.out / "operator.png").read_bytes().startswith(b"\x89PNG")
-    written = {path: path.stat().st_mtime_ns for path in demo.out.glob("*/checkpoint*")}
+    folder = demo.out / "studies" / "demo"
+    assert (folder / "operator.png").read_bytes().startswith(b"\x89PNG")
+    monkeypatch.setattr(Trial, "run", None)
     again = run_demo(demo, lambda text: None)
-    assert written and written == {p: p.stat().st_mtime_ns for p in written}
-    assert sorted(o.pooling for o in again) == sorted(NAMES)
+    assert [row.pooling for row in again if row.metric == "parameters"] == list(NAMES)
+
+
+def test_the_demo_is_the_preset_of_that_name_in_another_size():
+    demo, preset = Demo().study(), read_preset("demo")
+    assert demo == preset
+    smaller = Demo(seeds=1, train_images=100, test_images=10, epochs=2, width=8).study()
+    assert smaller.source.options == {"train_size": 100, "test_size": 10}
+    assert (smaller.seeds, smaller.recipe.epochs, smaller.network.width) == (1, 2, 8)
+    assert replace(smaller.recipe, epochs=15) == preset.recipe
 
 
 @pytest.mark.parametrize(
@@ -43,39 +67,42 @@ def test_the_demo_trains_compares_and_goes_on_where_it_was(tmp_path, capsys):
     ],
 )
 def test_the_verdict_says_what_the_spread_allows(closed, words):
-    assert words in verdict(outcomes(closed))
+    told = verdict(rows(closed))
+    assert words in told and "paired over 3 seeds" in told and "p = " in told
 
 
 def test_the_table_has_mean_and_deviation_over_the_seeds():
-    rows = table(outcomes((20.0, 21.0, 22.0)))
-    assert rows[1] == ("closed form", "21.0 +- 1.0", "1,000", "1")
+    lines = table(rows((20.0, 21.0, 22.0)))
+    assert [line[0] for line in lines] == list(NAMES.values())
+    assert lines[1] == ("closed form", "21.0 +- 1.0", "1,000", "1")
 
 
 def test_a_killed_demo_leaves_its_folders_free(tmp_path):
-    words = ["demo", "--out", str(tmp_path / "demo"), "--seeds", "1", "--images", "2000"]
+    words = ["demo", "--out", str(tmp_path / "runs"), "--seeds", "1", "--images", "2000"]
     command = [sys.executable, "-m", "foveapool", *words]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    lock = tmp_path / "demo" / "baseline-0" / "lock"
     try:
-        deadline = time.monotonic() + 60
-        while not is_locked(lock):
-            assert process.poll() is None and time.monotonic() < deadline
-            time.sleep(0.1)
+        wait_until(lambda: locked(tmp_path), process, "no worker began")
     finally:
         process.kill()
         process.wait()
-    deadline = time.monotonic() + 10
-    while is_locked(lock):
-        assert time.monotonic() < deadline, "a worker goes on without its parent"
+    wait_until(lambda: not locked(tmp_path), None, "a worker goes on without its parent")
+
+
+def wait_until(done, process, complaint):
+    deadline = time.monotonic() + 60
+    while not done():
+        assert time.monotonic() < deadline, complaint
+        assert process is None or process.poll() is None
         time.sleep(0.1)
 
 
-def is_locked(path):
-    if not path.exists():
-        return False
-    with open(path, "rb+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        return False
+def locked(folder):
+    """Whether anyone holds one of the trainings."""
+    for path in folder.glob("runs/locks/*.lock"):
+        with open(path, "rb+") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+    return False

@@ -22,7 +22,8 @@ from foveapool.files import held, write_text
 
 FORMAT_VERSION = 1
 RUNS, TRAINING, RESULT, STUDY = "runs.json", "training.json", "result.json", "study.json"
-NEEDED = ("error", "loss", "seconds", "parameters")  # what every result has
+# The numbers that every result has.
+NEEDED = ("error", "loss", "seconds", "fit_seconds", "parameters", "multiply_adds")
 
 
 class Runs:
@@ -79,6 +80,10 @@ class Runs:
                 why = self._damage(name, training)
                 if why:
                     self.set_aside(name, why)
+                elif not (folder / RESULT).exists():
+                    # What a killed process was writing when it died.
+                    for leftover in folder.glob(".*"):
+                        leftover.unlink(missing_ok=True)
             self.begin(name, training)
             yield folder
 
@@ -125,9 +130,11 @@ class Runs:
         """What was trained and what it came to, for all trainings that are finished."""
         for path in sorted((self.root / "trainings").glob(f"*/{RESULT}")):
             try:
-                yield read_json(path.parent / TRAINING), read_json(path)
+                training, result = read_json(path.parent / TRAINING), read_json(path)
             except (OSError, ValueError):
                 continue
+            if result.get("training") == path.parent.name and _is_whole(result):
+                yield training, result
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -327,3 +327,20 @@ def test_a_between_scatter_of_low_rank_needs_no_dense_solver(monkeypatch):
     monkeypatch.setattr(krylov.dense, "solve", None)
     operator = solve_pooling(scatter, (8, 8), components=3)
     assert float(operator.residuals.max()) <= 1e-8
+
+
+@pytest.mark.parametrize("unit", ["absolute", "trace"])
+def test_alpha_of_its_own_choice_is_half_of_the_mean_within_class_scatter(unit):
+    scatter = smooth_scatter((8, 8))
+    mean = float(scatter.within.trace()) / 64
+    chosen = solve_pooling(scatter, (4, 4), alpha_unit=unit)
+    given = solve_pooling(scatter, (4, 4), alpha=mean / 2)
+    assert torch.equal(chosen.weight, given.weight)
+    assert chosen.settings.alpha == pytest.approx(mean / 2 if unit == "absolute" else 0.5)
+
+
+def test_alpha_of_its_own_choice_does_not_depend_on_the_units_of_the_maps():
+    scatter = smooth_scatter((8, 8))
+    scaled = replace(scatter, between=9 * scatter.between, within=9 * scatter.within)
+    one, other = (solve_pooling(each, (4, 4)).weight for each in (scatter, scaled))
+    torch.testing.assert_close(one, other, atol=1e-9, rtol=0)

@@ -103,7 +103,7 @@ def dead_scatter() -> Scatter:
 @pytest.mark.parametrize("window", [None, 2])
 def test_constant_places_are_solved_with_a_ridge_that_is_reported(solver, window):
     scatter = dead_scatter()
-    operator = solve_pooling(scatter, (6, 6), solver=solver, window=window)
+    operator = solve_pooling(scatter, (6, 6), alpha=25.0, solver=solver, window=window)
     assert operator.weight.isfinite().all() and operator.separability.isfinite().all()
     assert operator.settings.ridge == pytest.approx(1e-8 * float(scatter.within.trace()) / 144)
     # The equation holds with the ridge in it; a place that says nothing has no weight.

@@ -1,94 +1,155 @@
-"""One trial: what is trained, where it starts from, what the operator is fitted on."""
+"""One training in a folder of runs: train, fit, replace, train again; once, and come what may."""
 
+import json
 from dataclasses import replace
 
 import pytest
 import torch
 
-from foveapool.data.batches import plain_batches, resident
-from foveapool.data.registry import load_data
-from foveapool.pooling.accumulate import compute_scatter
-from foveapool.study.protocol import POOLINGS, Setting, Trial, scatter_at
-from foveapool.surgery.capture import inputs_of
-from foveapool.training.recipe import Recipe
+from foveapool.pooling.storage import load_tensors
+from foveapool.runs import RESULT, Runs
+from foveapool.study import protocol, trial
+from foveapool.study.protocol import run_training
+from foveapool.study.training import trial_of
+from foveapool.training.checkpoint import CHECKPOINT
 
-DATA = load_data("street-digits", train_size=80, test_size=40)
-RECIPE = Recipe("adam", 1e-3, 1, batch_size=40)
+from .small import CPU, training
+
+BASELINE, FITTED = training(), training(("closed-form", 3))
 
 
-def trial(pooling="baseline", **options):
-    setting = Setting(pooling, width=4, **options)
-    return Trial(setting, DATA, RECIPE, seed=0, device="cpu")
+class Interrupted(Exception):
+    pass
+
+
+def after(steps):
+    def progress(progress):
+        if progress.done == steps:
+            raise Interrupted
+
+    return progress
+
+
+def outcome(result):
+    return {key: result[key] for key in ("error", "loss", "parameters", "multiply_adds", "alphas")}
 
 
 @pytest.fixture(scope="module")
-def trained():
-    return trial().run()[0]
+def calm(tmp_path_factory):
+    """The outcomes of the baseline and of the closed form, undisturbed."""
+    runs = Runs(tmp_path_factory.mktemp("calm"))
+    return [outcome(run_training(each, runs, CPU)) for each in (BASELINE, FITTED)]
 
 
-@pytest.mark.parametrize("pooling", POOLINGS)
-def test_every_pooling_can_be_trained_in_the_same_place(pooling, trained):
-    each = trial(pooling)
-    operator = each.fit(trained) if each.setting.is_fitted else None
-    network, result = each.run(operator)
-    assert 0 <= result.test_error <= 100
-    assert network.site(3).module == "down3"
-    frozen = pooling == "closed-form"
-    if each.setting.is_fitted:
-        weight = network.down3.weight
-        assert torch.equal(weight.detach(), operator.weight.float()) == frozen
+@pytest.fixture
+def runs(tmp_path):
+    said = []
+    runs = Runs(tmp_path / "runs", said.append)
+    runs.said = said
+    return runs
 
 
-def test_layers_that_two_settings_share_start_from_the_same_numbers(trained):
-    baseline, fitted = trial(), trial("closed-form")
-    other = fitted.network({3: fitted.fit(trained).module()})
-    mine = baseline.network().state_dict()
-    for name, tensor in other.state_dict().items():
-        if not name.startswith("down3"):
-            assert torch.equal(tensor, mine[name])
+def test_the_folder_gives_what_training_in_memory_gives(calm):
+    network, result = trial_of(BASELINE, CPU).run()
+    assert (result.test_error, result.train_loss) == (calm[0]["error"], calm[0]["loss"])
+    own = trial_of(FITTED, CPU)
+    _, result = own.run({3: own.fit(network)})
+    assert (result.test_error, result.train_loss) == (calm[1]["error"], calm[1]["loss"])
+    assert calm[1]["alphas"] == {"3": 25.0}
 
 
-def test_the_scatter_is_that_of_the_maps_which_reach_the_layer(trained):
-    images, _ = resident(DATA, "cpu")
-    (batch, labels), *rest = plain_batches(images, 80)
-    assert not rest
-    maps = inputs_of(trained, batch, ["down3"])["down3"]
-    wanted = compute_scatter(maps, labels, 10, dead_channels="ignore")
-    found = scatter_at(trained, DATA, "down3", "cpu", batch=33)
-    scale = wanted.within.abs().max()
-    assert (found.within - wanted.within).abs().max() <= 1e-6 * scale
-    assert (found.between - wanted.between).abs().max() <= 1e-6 * scale
+def test_a_finished_training_is_only_read(runs, calm, monkeypatch):
+    first = run_training(BASELINE, runs, CPU)
+    monkeypatch.setattr(trial.Trial, "run", None)
+    assert run_training(BASELINE, runs, CPU) == first
+    assert runs.result(BASELINE.name, BASELINE.facts) == first
+    assert outcome(first) == calm[0]
 
 
-def test_a_fitted_operator_is_kept_and_not_fitted_again(tmp_path, trained):
-    path = tmp_path / "folder" / "operator.safetensors"
-    each = trial("closed-form", alpha=5.0, norm="l1")
-    first = each.fit(trained, path)
-    # A network without weights could not be fitted on: only the file can give the answer.
-    again = each.fit(torch.nn.Identity(), path)
-    assert torch.equal(first.weight, again.weight)
-    assert (first.settings.alpha, first.settings.norm) == (5.0, "l1")
+def test_a_folder_holds_what_was_trained_and_what_came_of_it(runs):
+    for each in (BASELINE, FITTED):
+        run_training(each, runs, CPU)
+    kept = {"training.json", "metrics.jsonl", "result.json", "lock"}
+    names = {path.name for path in runs.folder(BASELINE.name).iterdir()}
+    assert names >= kept | {"weights.safetensors"} and CHECKPOINT not in names
+    names = {path.name for path in runs.folder(FITTED.name).iterdir()}
+    assert names == kept | {"operator-3.safetensors"}
+    lines = (runs.folder(FITTED.name) / "metrics.jsonl").read_text().splitlines()
+    result = json.loads((runs.folder(FITTED.name) / RESULT).read_text())
+    assert len(lines) == 2
+    assert json.loads(lines[-1])["test_error"] == result["error"]
+    assert result["training"] == FITTED.name and result["hardware"] and result["commit"]
 
 
-def test_a_trial_goes_on_in_its_folder(tmp_path):
-    each = replace(trial(), folder=tmp_path / "run")
-    _, first = each.run()
-    _, again = each.run()
-    assert first.test_error == again.test_error
-    assert first.history == again.history
+def test_weights_are_kept_on_request(runs):
+    run_training(BASELINE, runs, CPU)
+    run_training(FITTED, runs, replace(CPU, keep=True))
+    weights, _ = load_tensors(runs.folder(FITTED.name) / "weights.safetensors", "weights")
+    operator, _ = load_tensors(runs.folder(FITTED.name) / "operator-3.safetensors", "operator")
+    assert torch.equal(weights["down3.weight"], operator["weight"].float())
 
 
-def test_a_resnet_is_fitted_before_its_block():
-    setting = Setting("closed-form", 2, network="resnet18", width=4, placement="before")
-    each = Trial(setting, DATA, RECIPE, device="cpu")
-    operator = each.fit(each.network())
-    network, _ = each.run(operator)
-    assert network.layer3[0].before is not None
-    assert operator.out_shape == (8, 8)
+@pytest.mark.parametrize("steps", [3, 6, 9])
+def test_an_interrupted_training_goes_on(runs, calm, monkeypatch, steps):
+    monkeypatch.setattr(trial, "CHECKPOINT_SECONDS", 0.0)
+    run_training(BASELINE, runs, CPU)
+    with pytest.raises(Interrupted):
+        run_training(FITTED, runs, CPU, after(steps))
+    folder = runs.folder(FITTED.name)
+    assert (folder / CHECKPOINT).exists() == (steps > 5)
+    assert runs.result(FITTED.name, FITTED.facts) is None
+    seen = []
+    assert outcome(run_training(FITTED, runs, CPU, seen.append)) == calm[1]
+    assert seen[0].done == (5 if steps > 5 else 0)
+    assert runs.said == []
 
 
-def test_unknown_poolings_and_missing_operators_are_named():
-    with pytest.raises(ValueError, match="pooling: got 'sdg', wanted one of baseline"):
-        Setting("sdg")
-    with pytest.raises(ValueError, match="operator: got none, wanted one for closed-form"):
-        trial("closed-form").run()
+@pytest.mark.parametrize("kind", ["truncated", "of another seed", "of another kind"])
+def test_a_checkpoint_that_is_not_its_own_is_set_aside(runs, calm, monkeypatch, kind):
+    monkeypatch.setattr(trial, "CHECKPOINT_SECONDS", 0.0)
+    path = runs.folder(BASELINE.name) / CHECKPOINT
+    source = training(seed=1) if kind == "of another seed" else BASELINE
+    with pytest.raises(Interrupted):
+        run_training(source, runs, CPU, after(7))
+    content = (runs.folder(source.name) / CHECKPOINT).read_bytes()
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes({"truncated": content[:500], "of another kind": b"foreign"}.get(kind, content))
+    assert outcome(run_training(BASELINE, runs, CPU)) == calm[0]
+    (said,) = runs.said
+    assert said.startswith(f"{BASELINE.name}: set aside as aside/{BASELINE.name}.1")
+    assert (runs.root / "aside" / f"{BASELINE.name}.1" / CHECKPOINT).exists()
+
+
+@pytest.mark.parametrize("file", ["result.json", "training.json"])
+@pytest.mark.parametrize("content", ["", '{"training": "another"}'])
+def test_a_damaged_or_foreign_note_is_set_aside_and_the_training_redone(runs, calm, file, content):
+    for each in (BASELINE, FITTED):
+        run_training(each, runs, CPU)
+    (runs.folder(BASELINE.name) / file).write_text(content)
+    assert outcome(run_training(BASELINE, runs, CPU)) == calm[0]
+    (runs.folder(FITTED.name) / file).write_text(content)
+    assert outcome(run_training(FITTED, runs, CPU)) == calm[1]
+    assert [text.partition(":")[0] for text in runs.said] == [BASELINE.name, FITTED.name]
+
+
+def test_what_another_holds_is_left_to_it(runs):
+    with (
+        Runs(runs.root).claimed(BASELINE.name, BASELINE.facts),
+        pytest.raises(BlockingIOError, match="works in this folder"),
+    ):
+        run_training(BASELINE, runs, CPU)
+
+
+def test_our_own_mistake_is_not_taken_for_a_damaged_folder(runs):
+    wrong = replace(BASELINE, recipe=replace(BASELINE.recipe, batch_size=161))
+    with pytest.raises(ValueError, match="batch_size: got 161"):
+        run_training(wrong, runs, CPU)
+    assert runs.said == [] and not (runs.root / "aside").exists()
+
+
+def test_parameters_and_time_are_of_the_network_that_was_trained(runs, monkeypatch):
+    monkeypatch.setattr(protocol, "provenance", dict)
+    baseline, fitted = (run_training(each, runs, CPU) for each in (BASELINE, FITTED))
+    # The third strided convolution, 16 -> 32 channels of 3 x 3, is gone.
+    assert baseline["parameters"] - fitted["parameters"] == 16 * 32 * 9
+    assert fitted["seconds"] > 0 and fitted["fit_seconds"] > 0

@@ -28,7 +28,7 @@ def by_hand(model: nn.Module, layer: str, mode: str, out_shape: tuple[int, int],
     accumulator = ScatterAccumulator(moments.compute())
     for maps, labels in batches:
         accumulator.update(maps, labels)
-    return solve_pooling(accumulator.compute(), out_shape, alpha=25.0, components=components)
+    return solve_pooling(accumulator.compute(), out_shape, components=components)
 
 
 # Settings
@@ -52,7 +52,7 @@ def test_an_unknown_setting_is_refused_and_nothing_is_set():
         estimator.set_params(beta=1, alpha=3.0)
     with pytest.raises(ValueError, match="beta: no such setting"):
         estimator.set_params(alpha=3.0, beta=1)
-    assert estimator.alpha == 25.0
+    assert estimator.alpha == "auto"
 
 
 def test_only_settings_that_were_changed_are_printed():

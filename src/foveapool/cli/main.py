@@ -23,7 +23,19 @@ def application() -> typer.Typer:
     """All the commands."""
     import typer
 
-    from foveapool.cli import bench, data, demo, fit, layers, results, study, train
+    from foveapool.cli import (
+        bench,
+        data,
+        demo,
+        figures,
+        fit,
+        layers,
+        report,
+        results,
+        robustness,
+        study,
+        train,
+    )
 
     app = typer.Typer(
         no_args_is_help=True,
@@ -37,5 +49,8 @@ def application() -> typer.Typer:
     app.command("bench")(bench.bench_command)
     app.command("study")(study.study_command)
     app.command("results")(results.results_command)
+    app.command("report")(report.report_command)
     app.add_typer(data.app, name="data")
+    app.add_typer(figures.app, name="figures")
+    app.add_typer(robustness.app, name="robustness")
     return app

@@ -8,7 +8,7 @@ from typing import Any
 
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.pooling.scatter import Scatter
-from foveapool.pooling.solve import sweep_pooling
+from foveapool.pooling.solve import Alpha, sweep_pooling
 
 ALPHAS = (1.0, 5.0, 25.0, 100.0, 400.0, 1600.0)
 
@@ -66,7 +66,7 @@ def _row(operator: PoolingOperator) -> ReportRow:
 
 
 def pooling_report(
-    scatter: Scatter, out_shape: Sequence[int], alphas: Sequence[float] = ALPHAS, **settings: Any
+    scatter: Scatter, out_shape: Sequence[int], alphas: Sequence[Alpha] = ALPHAS, **settings: Any
 ) -> PoolingReport:
     """The separability that each alpha reaches on `scatter`; `settings` go to `sweep_pooling`.
 

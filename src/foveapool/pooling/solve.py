@@ -19,13 +19,18 @@ from foveapool.pooling.solvers import SOLVERS
 
 Norm = Literal["l1", "l2"]
 AlphaUnit = Literal["absolute", "trace"]
+Alpha = float | Literal["auto"]
+
+# In units of trace(B)/N. Error against alpha is flat around it, on the data and at the layers where
+# it was tried (docs/alpha.md).
+AUTO_ALPHA = 0.5
 
 
 def solve_pooling(
     scatter: Scatter,
     out_shape: Sequence[int],
     *,
-    alpha: float = 25.0,
+    alpha: Alpha = "auto",
     components: int = 2,
     norm: Norm = "l2",
     centre: Centre = "paper",
@@ -39,8 +44,9 @@ def solve_pooling(
     """The top `components` of A p = mu (B + alpha C_m) p for every output place m.
 
     `alpha_unit="trace"` measures alpha in units of trace(B)/N, which does not depend on the
-    numbers of classes and channels. `window=r` lets each place see only the (2r + 1)-wide
-    neighbourhood of its centre. `memory` bounds the bytes that solving takes beside A and B.
+    numbers of classes and channels; "auto" is half of that unit. `window=r` lets each place see
+    only the (2r + 1)-wide neighbourhood of its centre. `memory` bounds the bytes that solving
+    takes beside A and B.
     """
     (operator,) = sweep_pooling(
         scatter,
@@ -62,7 +68,7 @@ def solve_pooling(
 def sweep_pooling(
     scatter: Scatter,
     out_shape: Sequence[int],
-    alphas: Sequence[float],
+    alphas: Sequence[Alpha],
     *,
     components: int = 2,
     norm: Norm = "l2",
@@ -80,6 +86,8 @@ def sweep_pooling(
     solver = problem.choose(solver)
     vectors: Tensor | None = None
     for alpha in alphas:
+        if alpha == "auto":
+            alpha = AUTO_ALPHA * (1.0 if alpha_unit == "trace" else problem.unit)
         strength = alpha if alpha_unit == "trace" else alpha / problem.unit
         ridge = problem.ridge(strength)
         answer = problem.solve(strength, ridge, solver, tolerance, memory, vectors)
@@ -115,7 +123,7 @@ def sweep_pooling(
 
 
 def check_choices(
-    norm: str, centre: str, sign: str, solver: str, alpha_unit: str, alphas: Sequence[float]
+    norm: str, centre: str, sign: str, solver: str, alpha_unit: str, alphas: Sequence[Alpha]
 ) -> None:
     """Raises a ValueError unless these can be solved with; before data is read, say."""
     for name, got, wanted in (
@@ -128,8 +136,10 @@ def check_choices(
         if got not in wanted:
             raise ValueError(f"{name}: got {got!r}, wanted one of {tuple(wanted)}")
     for alpha in alphas:
-        if not (alpha > 0 and math.isfinite(alpha)):
+        if alpha == "auto":
+            continue
+        if isinstance(alpha, str) or not (alpha > 0 and math.isfinite(alpha)):
             raise ValueError(
-                f"alpha: got {alpha!r}, wanted a positive number; without a penalty the rows of "
-                "all output places would be the same"
+                f"alpha: got {alpha!r}, wanted a positive number or 'auto'; without a penalty the "
+                "rows of all output places would be the same"
             )

@@ -49,10 +49,17 @@ class Table:
         return "\n".join([*parts, r"\end{tabular}"])
 
 
+_FOR_LATEX = {
+    **{char: f"\\{char}" for char in "%&_#${}"},
+    "\\": r"\textbackslash{}",
+    "^": r"\textasciicircum{}",
+    "~": r"\textasciitilde{}",
+}
+
+
 def _for_latex(text: str) -> str:
-    for plain, written in (("\\", r"\textbackslash{}"), ("+-", r"$\pm$")):
-        text = text.replace(plain, written)
-    return "".join(f"\\{c}" if c in "%&_#" else c for c in text)
+    parts = ["".join(_FOR_LATEX.get(char, char) for char in part) for part in text.split("+-")]
+    return r"$\pm$".join(parts)
 
 
 def latest(rows: Iterable[Row]) -> list[Row]:

@@ -16,6 +16,7 @@ from typing import Any
 
 from foveapool.data.images import subset
 from foveapool.files import held, write_text
+from foveapool.networks.build import build
 from foveapool.records import append_rows, provenance
 from foveapool.runs import FORMAT_VERSION, STUDY, Runs
 from foveapool.study.cost import parameters
@@ -46,14 +47,18 @@ class Plan:
 
 
 def plan(study: Study, runs: Runs, means: Means) -> Plan:
-    """What the study would train, found by going through it with made-up results."""
+    """What the study would train, found by going through it with what is known by now.
+
+    A training that is still to be done is taken for one that gets everything wrong.
+    """
     asked: dict[str, Training] = {}
 
     def rehearse(stage: str, trainings: Sequence[Training]) -> Mapping[str, Mapping[str, Any]]:
         asked.update((each.name, each) for level in in_order(trainings) for each in level)
-        empty = {"error": 0.0, "alphas": {}, "hardware": "", "torch": "", "commit": ""}
+        empty = {"error": 100.0, "alphas": {}, "hardware": "", "torch": "", "commit": ""}
         costs = dict.fromkeys(("seconds", "fit_seconds", "parameters", "multiply_adds"), 0)
-        return {each.name: {**empty, **costs} for each in trainings}
+        found = {each.name: runs.result(each.name, each.facts) for each in trainings}
+        return {name: result or {**empty, **costs} for name, result in found.items()}
 
     run_study(study, rehearse)
     left = [each for each in asked.values() if runs.result(each.name, each.facts) is None]
@@ -79,7 +84,7 @@ def _timed_epoch(training: Training, means: Means) -> float:
     """How long an epoch of the network without poolings takes, from a few of its steps."""
     trial = trial_of(replace(training, setting=replace(training.setting, pools=())), means)
     batch = trial.recipe.batch_size
-    steps = min(TIMED_STEPS, len(trial.data.train) // batch)
+    steps = max(1, min(TIMED_STEPS, len(trial.data.train) // batch))
     few = replace(trial.data, test=trial.data.test.part(slice(0, 1)))  # type: ignore[arg-type]
     if steps * batch < len(few.train):
         few = replace(few, train=subset(few.train, steps * batch, 0))
@@ -91,8 +96,8 @@ def _timed_epoch(training: Training, means: Means) -> float:
 
 def check_space(study: Study, runs: Runs, at_once: int) -> None:
     """Refuses to begin where the disk cannot hold the checkpoints and what is kept."""
-    training = study.training(study.network, 0)
-    numbers = parameters(trial_of(training, Means("cpu")).network())
+    network = study.network
+    numbers = parameters(build(network.network, seed=0, width=network.width, **network.options))
     kept = study.seeds + max((search.parts for search in study.searches), default=0)
     # A checkpoint has the weights and two numbers more for each, and a second one while it is
     # written; of finished networks without poolings the weights stay.

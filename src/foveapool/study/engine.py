@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import get_context, parent_process
 from pathlib import Path
 from typing import Any, Protocol
@@ -94,13 +94,18 @@ class Engine:
         levels = in_order(trainings)
         results: dict[str, dict[str, Any]] = {}
         total = sum(len(level) for level in levels)
+        fitted_on = [each.fitted_on for level in levels for each in level]
+        needed = {each.name for each in fitted_on if each is not None}
         for level in levels:
-            for training, result in self._level(level):
+            for training, result in self._level(level, needed):
                 results[training.name] = result
                 self.report(Done(training, result, len(results), total))
         return results
 
-    def _level(self, level: Sequence[Training]) -> Iterable[tuple[Training, dict[str, Any]]]:
+    def _level(
+        self, level: Sequence[Training], needed: set[str]
+    ) -> Iterable[tuple[Training, dict[str, Any]]]:
+        """Each training of the level and its result; the weights of those `needed` are kept."""
         waiting, breakdowns = list(level), 0
         busy: list[Training] = []
         running: dict[Future[Outcome], Training] = {}
@@ -112,8 +117,9 @@ class Engine:
                     if done is not None:
                         yield training, done
                         continue
+                    means = replace(self.means, keep=self.means.keep or training.name in needed)
                     try:
-                        future = self.workers.submit(training, self.runs.root, self.means)
+                        future = self.workers.submit(training, self.runs.root, means)
                     except BrokenProcessPool:
                         waiting.insert(0, training)
                         break
@@ -144,6 +150,9 @@ class Engine:
                         )
                     self.runs.say("a worker died; its training goes on from its last epoch")
                     self.workers.mend()
+                    # The others went with it, whether their futures know by now or not.
+                    waiting += running.values()
+                    running.clear()
                 if busy and not waiting and not running:
                     time.sleep(LOOK_AGAIN)
                     waiting, busy = busy, []

@@ -8,19 +8,22 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+import shutil
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from torch import nn
+
 from foveapool.files import held
-from foveapool.pooling.choose import choose_alpha
+from foveapool.networks.sites import site_at
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.pooling.scatter import Scatter
 from foveapool.pooling.storage import load_tensors, save_tensors
 from foveapool.runs import Runs
 from foveapool.study.setting import AUTO, Pool
-from foveapool.study.training import Means, Training, trial_of
+from foveapool.study.training import Means, Training, data_of, trial_of
 from foveapool.study.trial import scatter_at, solved
 from foveapool.training.parallel import chosen_device
 
@@ -43,7 +46,8 @@ def operators_of(training: Training, runs: Runs, means: Means) -> dict[int, Pool
 def _operator(training: Training, pool: Pool, runs: Runs, means: Means) -> PoolingOperator:
     """The operator of the training's last pool, from its folder or fitted."""
     path = runs.folder(training.name) / f"operator-{pool.layer}.safetensors"
-    kept = _read(PoolingOperator, path, runs)
+    shape = data_of(training, means).train.images.shape[2:]
+    kept = _read(PoolingOperator, path, runs, lambda found: _is_of(found, pool, shape))
     if kept is not None:
         return kept
     before = training.fitted_on
@@ -52,11 +56,6 @@ def _operator(training: Training, pool: Pool, runs: Runs, means: Means) -> Pooli
     site = network.site(pool.layer, training.setting.placement)
     scatter = _scatter(before, network, site.module, pool, runs, means)
     scatter = scatter.to(chosen_device(means.device))
-    if pool.alpha == AUTO:
-        alpha = choose_alpha(
-            scatter, site.out_shape, components=pool.components, centre=pool.centre
-        )
-        pool = replace(pool, alpha=alpha)
     operator = solved(scatter, site.out_shape, pool)
     path.parent.mkdir(parents=True, exist_ok=True)
     operator.save(path)
@@ -78,7 +77,8 @@ def _scatter(
     path = folder / f"scatter-{module}-{digest}.safetensors"
     # Others that need it too wait here and then find it.
     with held(folder / "fit.lock", wait=True):
-        kept = _read(Scatter, path, runs)
+        shape = network.site(pool.layer, training.setting.placement).in_shape
+        kept = _read(Scatter, path, runs, lambda found: found.in_shape == shape)
         if kept is not None:
             return kept
         network.load_state_dict(_weights(training, runs, means))
@@ -91,25 +91,52 @@ def _scatter(
 def _weights(training: Training, runs: Runs, means: Means) -> Mapping[str, Any]:
     """The weights that a finished training kept; trained again where they are gone."""
     path = runs.folder(training.name) / WEIGHTS
+    why = "its weights are not there"
     if path.exists():
         try:
-            return load_tensors(path, "weights")[0]
+            weights, facts = load_tensors(path, "weights")
+            if facts.get("training") == training.name:
+                return weights
+            why = f"{path}: holds the weights of another training"
         except ValueError as error:
-            runs.say(f"{training.name}: {error}")
-    runs.say(f"{training.name}: its weights are not there; trained again for its maps")
-    trial = trial_of(training, means, path.parent / "again")
-    network = trial.run(operators_of(training, runs, means))[0]
-    save_tensors(path, "weights", network.state_dict(), {})
+            why = str(error)
+    runs.say(f"{training.name}: {why}; trained again for its maps")
+    again = path.parent / "again"
+    network = trial_of(training, means, again).run(operators_of(training, runs, means))[0]
+    keep_weights(training, network, runs)
+    shutil.rmtree(again)
     return network.state_dict()
 
 
-def _read(kind: type[_Kept], path: Path, runs: Runs) -> _Kept | None:
-    """What the file holds; None where it is not there, or damaged and so to be made again."""
+def keep_weights(training: Training, network: nn.Module, runs: Runs) -> None:
+    """Saves the weights of a training's network, for those that are fitted on it."""
+    path = runs.folder(training.name) / WEIGHTS
+    save_tensors(path, "weights", network.state_dict(), {"training": training.name})
+
+
+def _read(
+    kind: type[_Kept], path: Path, runs: Runs, is_own: Callable[[_Kept], bool]
+) -> _Kept | None:
+    """What the file holds; None where it is not there, or not its own and so to be made again."""
     if not path.exists():
         return None
     try:
-        return kind.load(path)
+        kept = kind.load(path)
+        if is_own(kept):
+            return kept
+        why = f"{path}: is of another training"
     except ValueError as error:
-        runs.say(f"{error}; made again")
-        path.unlink()
-        return None
+        why = str(error)
+    runs.say(f"{why}; made again")
+    path.unlink()
+    return None
+
+
+def _is_of(operator: PoolingOperator, pool: Pool, image_shape: Sequence[int]) -> bool:
+    """Whether the operator can be the pool's own, by its shapes and by how it was solved."""
+    how, site = operator.settings, site_at(pool.layer, "", 1, image_shape)
+    return (operator.in_shape, operator.out_shape) == (site.in_shape, site.out_shape) and (
+        (operator.components, how.norm, how.centre, how.sign, how.weighting)
+        == (pool.components, pool.norm, pool.centre, pool.sign, pool.weighting)
+        and pool.alpha in (AUTO, how.alpha)
+    )

@@ -4,7 +4,7 @@
 [network]   name, width, and any other argument of its class
 [recipe]    what differs from the paper's recipe for this network and data
 [[search]]  the grid of one pooling and how it is judged, see `select.Search`
-[trials]    seeds
+[trials]    seeds, and `robustness` to measure too: corruptions, perturbations
 [[arm]]     a line of the table: pooling, its choices; a list makes a line for each value
 """
 
@@ -19,6 +19,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from foveapool.data.registry import NAMES
 from foveapool.study.select import Halving, Search
 from foveapool.study.setting import Pool, Setting
 from foveapool.study.study import Arm, Study
@@ -56,13 +57,23 @@ def read_preset(which: str, changes: Mapping[str, Any] | None = None) -> Study:
         name = which
         text = (resources.files("foveapool.study") / "presets" / f"{which}.toml").read_text("utf-8")
     try:
-        tables = tomllib.loads(text)
-        for key, value in (changes or {}).items():
-            known = tables.setdefault(key, type(value)())
-            tables[key] = {**known, **value} if isinstance(value, Mapping) else value
-        return _study(name, tables)
+        return _study(name, _laid_over(tomllib.loads(text), changes or {}))
     except (ValueError, TypeError) as error:
         raise ValueError(f"{which}: {error}") from error
+
+
+def _laid_over(tables: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The tables with other values, where `changes` has some."""
+    found = dict(tables)
+    for key, value in changes.items():
+        known = tables.get(key, {})
+        if not isinstance(value, Mapping):
+            found[key] = value
+        elif isinstance(known, Mapping):
+            found[key] = _laid_over(known, value)
+        else:
+            raise ValueError(f"{key}: got {dict(value)} for what is no table; change the file")
+    return found
 
 
 def _study(name: str, tables: dict[str, Any]) -> Study:
@@ -70,6 +81,8 @@ def _study(name: str, tables: dict[str, Any]) -> Study:
     data = _table(tables, "data", ("name", "seed", "share", "options"))
     if "name" not in data:
         raise ValueError("[data]: got no name, wanted the name of a data set")
+    if str(data["name"]).partition(":")[0] not in [each.partition(":")[0] for each in NAMES]:
+        raise ValueError(f"[data]: got {data['name']!r}, wanted one of {', '.join(NAMES)}")
     network = dict(_table(tables, "network"))
     setting = Setting(
         network=network.pop("name", "cnn"), width=network.pop("width", 64), options=network
@@ -88,7 +101,7 @@ def _study(name: str, tables: dict[str, Any]) -> Study:
         network=setting,
         searches=searches,
         arms=arms,
-        **_table(tables, "trials", ("seeds",)),
+        **_trials(_table(tables, "trials", ("seeds", "robustness"))),
     )
 
 
@@ -96,9 +109,13 @@ def _recipe(network: str, data: str, changes: Mapping[str, Any]) -> Recipe:
     """The paper's recipe with changes, or for other data one that stands on its own."""
     try:
         usual = paper_recipe(network, data).as_dict()
-    except ValueError:
-        if "optimiser" not in changes:
-            raise
+    except ValueError as error:
+        missing = [name for name in ("optimiser", "lr", "epochs") if name not in changes]
+        if missing:
+            raise ValueError(
+                f"[recipe]: got no {', no '.join(missing)}, and the paper has no recipe for a "
+                f"{network} on {data}; wanted them"
+            ) from error
         usual = {}
     return Recipe.from_dict({**usual, **changes})
 
@@ -113,6 +130,13 @@ def _search(table: Any) -> Search:
         _check_keys("halving", values["halving"], ("parts", "keep", "epochs"))
         values["halving"] = Halving(**{"parts": values.get("parts", 5), **values["halving"]})
     return Search(**values)
+
+
+def _trials(table: dict[str, Any]) -> dict[str, Any]:
+    asked = table.get("robustness", [])
+    if not isinstance(asked, list):
+        raise ValueError(f"[trials]: robustness: got {asked!r}, wanted a list")
+    return {**table, "robustness": tuple(asked)}
 
 
 def _arms(table: Any) -> list[Arm]:

@@ -10,11 +10,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from foveapool.pooling.storage import save_tensors
 from foveapool.records import provenance
 from foveapool.runs import Runs
 from foveapool.study.cost import multiply_adds, parameters
-from foveapool.study.fits import WEIGHTS, operators_of
+from foveapool.study.fits import keep_weights, operators_of
+from foveapool.study.robust import measured
 from foveapool.study.training import Means, Training, trial_of
 from foveapool.training.checkpoint import CHECKPOINT
 from foveapool.training.progress import Progress
@@ -53,7 +53,7 @@ def run_training(
             operators = operators_of(training, runs, means)
             network, result = trial.run(operators, progress)
         if means.keep or not training.setting.pools:
-            save_tensors(folder / WEIGHTS, "weights", network.state_dict(), {})
+            keep_weights(training, network, runs)
         found = {
             "error": result.test_error,
             "loss": result.train_loss,
@@ -64,6 +64,9 @@ def run_training(
             "alphas": {layer: each.settings.alpha for layer, each in operators.items()},
             **provenance(),
         }
+        if training.robustness:
+            asked = training.robustness
+            found["robustness"] = measured(network, trial.data, asked, means.device)
         runs.finish(training.name, found)
         (folder / CHECKPOINT).unlink(missing_ok=True)
     done = runs.result(training.name, training.facts)

@@ -32,18 +32,27 @@ class RayWorkers:
             ray.init(address=address, log_to_driver=False, include_dashboard=False)
         if gpus and not ray.cluster_resources().get("GPU"):
             raise ValueError(f"gpus: got {gpus:g} for each training, but Ray's cluster has none")
-        # A lone task would take cores that the others' threads count on.
-        threads = {"env_vars": {"OMP_NUM_THREADS": str(max(1, int(cpus)))}}
-        self._task = ray.remote(
-            num_cpus=cpus, num_gpus=gpus, max_retries=RETRIES, runtime_env=threads
-        )(work)
+        # Ray gives torch as many threads as the task has cores.
+        self._task = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=RETRIES)(work)
         self._shutdown = ray.shutdown
         self.at_once = 1_000_000  # Ray knows better what it can hold
 
     def submit(self, training: Training, runs: Path, means: Means) -> Future[Outcome]:
         """Gives the training to the cluster."""
+        answer: Future[Outcome] = Future()
+        answer.set_running_or_notify_cancel()
+
+        def pass_on(asked: Future[Outcome]) -> None:
+            error = asked.exception()
+            if error is None:
+                answer.set_result(asked.result())
+            else:
+                answer.set_exception(_as_it_was(error, training))
+
         # A machine of the cluster may stand in another folder.
-        return self._task.remote(training, runs.absolute(), means).future()
+        asked = self._task.remote(training, runs.absolute(), means).future()
+        asked.add_done_callback(pass_on)
+        return answer
 
     def mend(self) -> None:
         """Ray mends itself."""
@@ -51,3 +60,17 @@ class RayWorkers:
     def close(self) -> None:
         """Leaves the cluster."""
         self._shutdown()
+
+
+def _as_it_was(error: BaseException, training: Training) -> BaseException:
+    """The worker's own error, out of Ray's account of where it happened."""
+    from ray.exceptions import RayError, RayTaskError
+
+    if isinstance(error, RayTaskError) and isinstance(error.cause, Exception):
+        return error.cause
+    if isinstance(error, RayError):
+        return ChildProcessError(
+            f"{training.name}: its workers died {RETRIES + 1} times ({error}); is there memory "
+            "enough? Start again with more cores for each: what is finished stays"
+        )
+    return error

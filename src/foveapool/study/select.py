@@ -31,7 +31,8 @@ class Halving:
     epochs: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.parts < 1 or self.keep < 1 or not 0 < self.epochs <= 1:
+        whole = type(self.parts) is int and type(self.keep) is int
+        if not whole or self.parts < 1 or self.keep < 1 or not 0 < self.epochs <= 1:
             raise ValueError(
                 f"halving: got parts {self.parts}, keep {self.keep}, epochs {self.epochs}; wanted "
                 "1 or more, 1 or more, and a share above 0 and at most 1"
@@ -57,9 +58,10 @@ class Search:
         if self.pooling == BASELINE:
             raise ValueError("search: got the baseline, which has nothing to choose")
         for name in ("layers", "placements", "alphas", "norms"):
-            if not getattr(self, name):
-                raise ValueError(f"search: {name}: got none, wanted at least one")
-        if self.parts < 1 or not 0 < self.held_out < 1:
+            values = getattr(self, name)
+            if not isinstance(values, tuple) or not values:
+                raise ValueError(f"search: {name}: got {values!r}, wanted a list of one or more")
+        if type(self.parts) is not int or self.parts < 1 or not 0 < self.held_out < 1:
             raise ValueError(
                 f"search: got {self.parts} parts that hold out {self.held_out}, wanted 1 or more "
                 "and a share between 0 and 1"

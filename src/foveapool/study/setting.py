@@ -11,30 +11,32 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from foveapool.networks.build import check_options
+from foveapool.networks.resnet import PLACEMENTS
 from foveapool.networks.sites import check_layer
 from foveapool.pooling.grid import Centre
 from foveapool.pooling.rivals import RIVALS
 from foveapool.pooling.scatter import WEIGHTINGS, Weighting
 from foveapool.pooling.signs import Sign
-from foveapool.pooling.solve import Norm, check_choices
+from foveapool.pooling.solve import Alpha, Norm, check_choices
 
 CLOSED_FORM, TRAINED = "closed-form", "closed-form-trained"
 BASELINE = "baseline"
 FITTED = (CLOSED_FORM, TRAINED)
 POOLINGS = (BASELINE, *FITTED, *RIVALS)
 AUTO: Literal["auto"] = "auto"
+_DECIDED = ("classes", "in_channels", "in_shape", "poolings")  # arguments, but not options
 
 
 @dataclass(frozen=True)
 class Pool:
     """One pooling at one layer, and for a closed form how it is fitted.
 
-    `alpha` may be "auto", which chooses by what the fit sees (see `pooling.choose`).
+    `alpha` may be "auto", see `pooling.solve`.
     """
 
     pooling: str
     layer: int
-    alpha: float | Literal["auto"] = 25.0
+    alpha: Alpha = 25.0
     norm: Norm = "l2"
     components: int = 2
     normalise: bool = True
@@ -48,8 +50,13 @@ class Pool:
             wanted = ", ".join(POOLINGS[1:])
             raise ValueError(f"pooling: got {self.pooling!r}, wanted one of {wanted}")
         check_layer(self.layer)
-        if self.components < 1:
-            raise ValueError(f"components: got {self.components}, wanted 1 or more")
+        if type(self.components) is not int or self.components < 1:
+            raise ValueError(f"components: got {self.components!r}, wanted 1 or more")
+        cap = self.class_cap
+        if cap is not None and (type(cap) is not int or cap < 2):
+            raise ValueError(f"class_cap: got {cap!r}, wanted 2 or more")
+        if type(self.normalise) is not bool:
+            raise ValueError(f"normalise: got {self.normalise!r}, wanted true or false")
         if self.weighting not in WEIGHTINGS:
             raise ValueError(f"weighting: got {self.weighting!r}, wanted one of {WEIGHTINGS}")
         if not isinstance(self.alpha, (int, float)) and self.alpha != AUTO:
@@ -84,6 +91,14 @@ class Setting:
 
     def __post_init__(self) -> None:
         check_options(self.network, self.options)
+        for name in _DECIDED:
+            if name in self.options:
+                raise ValueError(
+                    f"{self.network}: got the option {name!r}, wanted none: the data and the "
+                    "poolings decide it"
+                )
+        if type(self.width) is not int or self.width < 1:
+            raise ValueError(f"width: got {self.width!r}, wanted 1 or more")
         layers = [pool.layer for pool in self.pools]
         if len(set(layers)) != len(layers):
             raise ValueError(f"pools: got the layers {layers}, wanted each at most once")
@@ -92,7 +107,10 @@ class Setting:
                 f"placement: got {self.placement!r} for a CNN, wanted none: its poolings always "
                 "take the place of the strided convolution"
             )
-
+        if self.placement not in (None, *PLACEMENTS):
+            raise ValueError(
+                f"placement: got {self.placement!r}, wanted one of {', '.join(PLACEMENTS)}"
+            )
         for pool in self.pools:
             if pool.components != 2 and self.network != "cnn" and self.placement != "before":
                 raise ValueError(

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from foveapool.records import Row
+from foveapool.study.robust import check_asked
 from foveapool.study.select import Search, Selection, select
 from foveapool.study.setting import BASELINE, FITTED, Pool, Setting
 from foveapool.study.training import Source, Training
@@ -30,8 +31,11 @@ class Arm:
     choices: dict[str, Any] = field(default_factory=dict)  # of `Pool`; placement
 
     def __post_init__(self) -> None:
-        if self.pooling != BASELINE and not self.is_searched:
-            self.setting(Setting(network="resnet18"))
+        if self.is_searched and "placement" in self.choices:
+            raise ValueError(
+                f"arm {self.pooling}: got a placement and no layer; the search finds both, or the "
+                "arm says both"
+            )
 
     @property
     def is_searched(self) -> bool:
@@ -64,11 +68,13 @@ class Study:
     searches: tuple[Search, ...] = ()
     arms: tuple[Arm, ...] = (Arm(BASELINE),)
     seeds: int = 5
+    robustness: tuple[str, ...] = ()
     title: str = ""
 
     def __post_init__(self) -> None:
-        if self.seeds < 1:
-            raise ValueError(f"seeds: got {self.seeds}, wanted 1 or more")
+        if type(self.seeds) is not int or self.seeds < 1:
+            raise ValueError(f"seeds: got {self.seeds!r}, wanted 1 or more")
+        check_asked(self.robustness)
         searched = [search.pooling for search in self.searches]
         if len(set(searched)) != len(searched):
             raise ValueError(f"search: got {searched}, wanted each pooling once")
@@ -78,13 +84,18 @@ class Study:
                     f"arm {arm.pooling}: got no layer, and no search for it; give it a layer or "
                     "add a [[search]]"
                 )
-        # An impossible setting is to be known before hours are spent on the possible ones.
-        for setting in self._settings():
-            self.training(setting, 0)
+        self._check_settings()
 
-    def _settings(self) -> list[Setting]:
-        fixed = [arm.setting(self.network) for arm in self.arms if not arm.is_searched]
-        return fixed + [each for s in self.searches for each in s.settings(self.network)]
+    def _check_settings(self) -> None:
+        """Makes every setting there can be: an impossible one is to be known before the hours."""
+        grids = {each.pooling: each.settings(self.network) for each in self.searches}
+        for arm in self.arms:
+            search = self.search_for(arm) if arm.is_searched else None
+            if search is None:
+                arm.setting(self.network)
+                continue
+            for setting in grids[search.pooling]:
+                arm.setting(self.network, Selection(setting, ()))
 
     def facts(self) -> dict[str, Any]:
         """All of it as JSON can hold it, to be kept beside its tables."""
@@ -95,6 +106,7 @@ class Study:
             "searches": [asdict(search) for search in self.searches],
             "arms": [{"pooling": arm.pooling, **arm.choices} for arm in self.arms],
             "seeds": self.seeds,
+            "robustness": list(self.robustness),
         }
 
     def search_for(self, arm: Arm) -> Search | None:
@@ -107,7 +119,7 @@ class Study:
 
     def training(self, setting: Setting, seed: int) -> Training:
         """A training on all training images, measured on the test images."""
-        return Training(setting, self.source, self.recipe, seed)
+        return Training(setting, self.source, self.recipe, seed, robustness=self.robustness)
 
     def held_out_training(
         self, search: Search, setting: Setting, part: int, epochs: float

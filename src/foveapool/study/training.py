@@ -30,6 +30,12 @@ class Source:
     options: Mapping[str, Any] = field(default_factory=dict)
     share: float | None = None  # of the training images, drawn by the seed
 
+    def __post_init__(self) -> None:
+        if type(self.seed) is not int or self.seed < 0:
+            raise ValueError(f"data seed: got {self.seed!r}, wanted 0 or more")
+        if self.share is not None and not (type(self.share) is float and 0 < self.share < 1):
+            raise ValueError(f"share: got {self.share!r}, wanted one between 0 and 1, such as 0.1")
+
     def facts(self) -> dict[str, Any]:
         """What JSON can hold."""
         facts = {"name": self.name, "seed": self.seed, "options": dict(self.options)}
@@ -50,6 +56,7 @@ class Training:
     seed: int = 0
     part: int | None = None
     held_out: float = 0.1
+    robustness: tuple[str, ...] = ()  # what else is measured, see `robust.py`
 
     @property
     def fitted_on(self) -> Training | None:
@@ -61,13 +68,15 @@ class Training:
     def facts(self) -> dict[str, Any]:
         """What decides the result, as JSON can hold it."""
         part = None if self.part is None else {"number": self.part, "size": self.held_out}
-        return {
+        facts = {
             "setting": self.setting.facts(),
             "data": self.source.facts(),
             "recipe": self.recipe.as_dict(),
             "seed": self.seed,
             "held_out": part,
         }
+        # Left out where nothing is asked for, so that the names of such trainings stay.
+        return {**facts, "robustness": list(self.robustness)} if self.robustness else facts
 
     @functools.cached_property
     def name(self) -> str:

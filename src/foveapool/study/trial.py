@@ -113,7 +113,7 @@ def solved(scatter: Scatter, out_shape: tuple[int, int], pool: Pool) -> PoolingO
     return solve_pooling(
         scatter,
         out_shape,
-        alpha=pool.alpha,  # type: ignore[arg-type]  # "auto" is resolved before
+        alpha=pool.alpha,
         norm=pool.norm,
         components=pool.components,
         centre=pool.centre,

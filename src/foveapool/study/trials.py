@@ -13,6 +13,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from foveapool.records import ERROR, LESS, P_VALUE, VALIDATION, Row
+from foveapool.study.robust import robustness_rows
 from foveapool.study.select import Selection
 from foveapool.study.setting import CLOSED_FORM, Pool, Setting
 from foveapool.study.training import Training
@@ -88,12 +89,16 @@ def trial_rows(
         errors = [result["error"] for result in own]
         rows.append(row(ERROR, errors))
         if plain is not None and each is not plain and len(errors) > 1:
-            base = [results[training.name]["error"] for training in plain.trainings]
-            gains = [mine - its for mine, its in zip(errors, base, strict=True)]
+            usual = [results[training.name]["error"] for training in plain.trainings]
+            gains = [mine - its for mine, its in zip(errors, usual, strict=True)]
             rows.append(row(LESS, gains))
             p = paired_p_value(gains)
             rows.append(Row(metric=P_VALUE, mean=p, deviation=0.0, n=len(gains), **columns))
         rows += [row(name, [result[key] for result in own]) for key, name in COSTS.items()]
+        base = None
+        if plain is not None and each is not plain:
+            base = [results[training.name] for training in plain.trainings]
+        rows += robustness_rows(own, base, columns)
     return rows
 
 

@@ -19,7 +19,7 @@ from foveapool.pooling.operator import PoolingOperator
 from foveapool.pooling.precision import Precision
 from foveapool.pooling.scatter import WEIGHTINGS, Scatter, Weighting
 from foveapool.pooling.signs import Sign
-from foveapool.pooling.solve import AlphaUnit, Norm, check_choices, solve_pooling
+from foveapool.pooling.solve import Alpha, AlphaUnit, Norm, check_choices, solve_pooling
 from foveapool.surgery.batches import Unpack
 from foveapool.surgery.find import Downsampling
 from foveapool.surgery.geometry import Pair
@@ -34,7 +34,8 @@ from foveapool.surgery.standin import Mode, OnResize
 class ClosedFormPooling:
     """Fits the pooling of one or more layers of a network.
 
-    Settings are those of `solve_pooling` and `ScatterAccumulator`. `components=None` takes as many
+    Settings are those of `solve_pooling` and `ScatterAccumulator`; `alpha="auto"` takes half of
+    trace(B)/N of each layer. `components=None` takes as many
     as fit the layer: C_out / C_in, or one in mode `after`. What was found has names that end in an
     underscore: `layers_`, `scatters_`, `operators_` by layer; `scatter_`, `operator_` of the only
     one.
@@ -54,7 +55,7 @@ class ClosedFormPooling:
 
     def __init__(
         self,
-        alpha: float = 25.0,
+        alpha: Alpha = "auto",
         norm: Norm = "l2",
         components: int | None = None,
         *,

@@ -1,0 +1,265 @@
+"""`foveapool figures`: one command a figure, from run folders and result files to PNG, PDF, SVG."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from foveapool.cli.errors import user_errors
+from foveapool.cli.options import DataRoot, Device
+from foveapool.cli.pooled_maps import operator_file, pooled_maps
+from foveapool.data.registry import OFFICIAL, REDUCED
+from foveapool.pooling.operator import PoolingOperator
+from foveapool.pooling.report import ALPHAS
+from foveapool.pooling.scatter import Scatter
+from foveapool.pooling.solve import sweep_pooling
+from foveapool.records import ERROR, VALIDATION, Row, read_rows
+from foveapool.report import figures
+from foveapool.report.accounts import Account
+from foveapool.report.collect import account_of
+from foveapool.report.robustness_figures import CE, FLIP_RATE, ratios_in
+from foveapool.report.style import COLUMN
+from foveapool.robustness.compare import CORRUPTION_GROUPS, PERTURBATION_GROUPS
+from foveapool.robustness.paper import paper
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+app = typer.Typer(help="Figures of operators, studies and trainings.", no_args_is_help=True)
+
+Out = Annotated[Path, typer.Option(help="The file; its ending says what it is.")]
+Formats = Annotated[
+    str, typer.Option(help="Write these instead, each with its own ending, such as png,pdf,svg.")
+]
+Width = Annotated[float, typer.Option(help="Inches; one column of a paper.", min=1.0)]
+Layer = Annotated[int | None, typer.Option(help="Where a run has operators of several layers.")]
+Run = Annotated[Path, typer.Argument(help="An operator's file, or a folder with it.")]
+Sweep = Annotated[
+    list[Path],
+    typer.Argument(help="Scatter files, folders with them, or runs with operators of many alphas."),
+]
+Alphas = Annotated[str, typer.Option(help="Which ones to solve for on a scatter.")]
+Rows = Annotated[list[Path], typer.Argument(help="Folders of studies, or CSV files of rows.")]
+_USUAL = ",".join(f"{alpha:g}" for alpha in ALPHAS)
+
+
+def _written(figure: Figure, out: Path, formats: str) -> None:
+    wanted = [form.strip().lower() for form in formats.split(",") if form.strip()]
+    for path in figures.save_figure(figure, out, wanted):
+        typer.echo(f"written to {path}")
+
+
+@app.command("operator")
+def operator_command(
+    source: Run,
+    out: Out,
+    positions: Annotated[
+        str | None, typer.Option(help="Places along each axis, or such as 3x5, down by across.")
+    ] = None,
+    layer: Layer = None,
+    formats: Formats = "",
+    width: Width = COLUMN,
+) -> None:
+    """The weights at evenly spaced places of the output: red positive, blue negative."""
+    with user_errors():
+        operator = PoolingOperator.load(operator_file(source, layer))
+        shown = figures.operator_figure(operator, _positions(positions), width)
+        _written(shown, out, formats)
+
+
+def _positions(text: str | None) -> tuple[int, int] | None:
+    if text is None:
+        return None
+    found = re.fullmatch(r"(\d+)(?:x(\d+))?", text)
+    if found is None:
+        raise ValueError(f"positions: got {text!r}, wanted a number, or two such as 3x5")
+    return int(found[1]), int(found[2] or found[1])
+
+
+@app.command("eigenvalues")
+def eigenvalues_command(
+    source: Run, out: Out, layer: Layer = None, formats: Formats = "", width: Width = COLUMN
+) -> None:
+    """Eigenvalues and the gaps behind them over the output map."""
+    with user_errors():
+        operator = PoolingOperator.load(operator_file(source, layer))
+        _written(figures.eigenvalue_figure(operator, width), out, formats)
+
+
+@app.command("maps")
+def maps_command(
+    source: Run,
+    out: Out,
+    layer: Layer = None,
+    channel: Annotated[int, typer.Option(help="Of the network's own pooling.")] = 0,
+    learned_channel: Annotated[
+        int | None, typer.Option(help="Of the learned one; the same if not given.")
+    ] = None,
+    nearest: Annotated[int, typer.Option(help="Samples of each class.", min=1)] = 5,
+    images: Annotated[int, typer.Option(help="The first so many test images.", min=2)] = 1000,
+    placement: Annotated[
+        str | None, typer.Option(help="In a ResNet of `foveapool train`: as given to `fit`.")
+    ] = None,
+    data_root: DataRoot = None,
+    device: Device = None,
+    formats: Formats = "",
+    width: Width = COLUMN,
+) -> None:
+    """A channel's class means and the samples nearest to them, both poolings side by side.
+
+    SOURCE is a training of a study with a closed form, or a folder of `foveapool train` in which
+    `foveapool fit` left an operator.
+    """
+    with user_errors():
+        path = operator_file(source, layer)
+        maps = pooled_maps(path, images, placement, data_root, device)
+        other = channel if learned_channel is None else learned_channel
+        shown = figures.feature_map_figure(
+            maps.default,
+            maps.learned,
+            maps.labels,
+            maps.classes,
+            channels=(channel, other),
+            count=nearest,
+            width=width,
+        )
+        _written(shown, out, formats)
+
+
+@app.command("radius")
+def radius_command(
+    sources: Sweep, out: Out, alphas: Alphas = _USUAL, formats: Formats = "", width: Width = COLUMN
+) -> None:
+    """How far the rows of an operator reach, against alpha, at each layer."""
+    with user_errors():
+        _written(figures.radius_figure(_sweeps(sources, alphas), width), out, formats)
+
+
+@app.command("separability")
+def separability_command(
+    sources: Sweep, out: Out, alphas: Alphas = _USUAL, formats: Formats = "", width: Width = COLUMN
+) -> None:
+    """How well pooled values separate the classes, against average pooling, at each layer."""
+    with user_errors():
+        _written(figures.separability_figure(_sweeps(sources, alphas), width), out, formats)
+
+
+def _sweeps(sources: list[Path], text: str) -> dict[str, list[PoolingOperator]]:
+    """Operators over alpha by layer: solved for on scatter files, or as runs have them."""
+    try:
+        alphas = [float(part) for part in text.split(",")]
+    except ValueError:
+        raise ValueError(f"alphas: got {text!r}, wanted numbers such as 5,25,100") from None
+    found: dict[str, list[PoolingOperator]] = {}
+    for source in sources:
+        scatters = _scatters(source)
+        for path, scatter in scatters.items():
+            halves = [(size + 1) // 2 for size in scatter.in_shape]
+            named = re.fullmatch(r"scatter-(.+)-[0-9a-f]{8}", path.stem)
+            swept = sweep_pooling(scatter, halves, alphas, window=scatter.window)
+            found[named[1] if named else path.stem] = list(swept)
+        for family in () if scatters else _account(source).families:
+            if len(family.operators) > 1:
+                found[family.label] = list(family.operators)
+    if not found:
+        raise ValueError(
+            f"{', '.join(map(str, sources))}: no operators of several alphas, wanted such ones or "
+            "a scatter file, which a study leaves in the folder of its baseline"
+        )
+    return found
+
+
+def _scatters(source: Path) -> dict[Path, Scatter]:
+    if source.is_dir():
+        return {path: Scatter.load(path) for path in sorted(source.glob("scatter-*.safetensors"))}
+    try:
+        return {source: Scatter.load(source)}
+    except ValueError:
+        return {}  # an operator's file, or what is neither, as reading it as one will say
+
+
+@app.command("alpha")
+def alpha_command(
+    sources: Rows,
+    out: Out,
+    test: Annotated[
+        bool, typer.Option("--test", help="Test errors, though there are validation errors.")
+    ] = False,
+    formats: Formats = "",
+    width: Width = COLUMN,
+) -> None:
+    """Error against alpha, by layer and norm, with spread."""
+    with user_errors():
+        rows = _rows(sources)
+        searched = not test and any(row.metric == VALIDATION for row in rows)
+        metric = VALIDATION if searched else ERROR
+        _written(figures.alpha_figure(rows, metric, width), out, formats)
+
+
+@app.command("images")
+def images_command(sources: Rows, out: Out, formats: Formats = "", width: Width = COLUMN) -> None:
+    """Test error against the number of training images, a line a pooling."""
+    totals = {name: sum(official.train_counts) for name, official in OFFICIAL.items()}
+    totals["svhn-reduced"] = round(REDUCED * totals["svhn"])
+    with user_errors():
+        _written(figures.images_figure(_rows(sources), totals, width), out, formats)
+
+
+@app.command("curves")
+def curves_command(
+    sources: Annotated[
+        list[Path], typer.Argument(help="Folders of studies, trainings or `foveapool train`.")
+    ],
+    out: Out,
+    formats: Formats = "",
+    width: Width = COLUMN,
+) -> None:
+    """Training loss and test error against the epoch; seeds of one setting make one line."""
+    with user_errors():
+        curves = [curve for source in sources for curve in _account(source).curves]
+        if not curves:
+            raise ValueError(f"{', '.join(map(str, sources))}: no training with an epoch yet")
+        _written(figures.curves_figure(curves, width), out, formats)
+
+
+@app.command("ce")
+def ce_command(sources: Rows, out: Out, formats: Formats = "", width: Width = COLUMN) -> None:
+    """CE of each corruption, geometric ones and others, the paper's beside them."""
+    with user_errors():
+        printed = {name: 100 * ratio for name, ratio in paper().ce.items()}
+        ratios = ratios_in(_rows(sources), CE)
+        shown = figures.ratio_figure(ratios, CORRUPTION_GROUPS, CE, printed, width)
+        _written(shown, out, formats)
+
+
+@app.command("flips")
+def flips_command(sources: Rows, out: Out, formats: Formats = "", width: Width = COLUMN) -> None:
+    """Flip rate of each perturbation, geometric ones and others, the paper's beside them."""
+    with user_errors():
+        printed = {name: 100 * ratio for name, ratio in paper().rate.items()}
+        ratios = ratios_in(_rows(sources), FLIP_RATE)
+        shown = figures.ratio_figure(ratios, PERTURBATION_GROUPS, FLIP_RATE, printed, width)
+        _written(shown, out, formats)
+
+
+def _rows(sources: list[Path]) -> list[Row]:
+    """The rows of CSV files and studies; of one that is not finished, those so far."""
+    found: list[Row] = []
+    for source in sources:
+        if source.is_file():
+            found += read_rows(source)
+        else:
+            account = _account(source)
+            found += [*account.selection, *account.rows]
+    return found
+
+
+def _account(source: Path) -> Account:
+    """What is known of a run; what is missing is said on the error stream."""
+    account = account_of(source)
+    for text in account.missing:
+        typer.echo(f"note: {text}", err=True)
+    return account

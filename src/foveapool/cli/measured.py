@@ -1,0 +1,163 @@
+"""Robustness of trained networks, measured once: kept in their folders, and told as rows."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+import time
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from foveapool.cli.trained import Trained
+from foveapool.data.normalise import normaliser
+from foveapool.files import write_text
+from foveapool.records import Row
+from foveapool.robustness.compare import corruption_ratios, perturbation_ratios
+from foveapool.robustness.evaluate import Progress, evaluate
+from foveapool.robustness.result import RobustnessResult, mean_of
+from foveapool.runs import read_json
+from foveapool.training.parallel import chosen_device
+
+STUDY = "robustness"
+RESULT = "robustness.json"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What networks are measured on, and where."""
+
+    corruptions: tuple[str, ...]
+    severities: tuple[int, ...]
+    perturbations: tuple[str, ...]
+    images: int | None = None  # the first so many test images
+    seed: int = 0
+    folder: Path | None = None
+    frost_folder: Path | None = None
+    device: str | None = None
+
+    def facts(self, network: nn.Module) -> dict[str, Any]:
+        """All that the result depends on, as JSON can hold it."""
+        checksum = 0
+        for tensor in network.state_dict().values():
+            checksum = zlib.crc32(tensor.cpu().contiguous().numpy().data, checksum)
+        return {
+            "corruptions": list(self.corruptions),
+            "severities": list(self.severities),
+            "perturbations": list(self.perturbations),
+            "images": self.images,
+            "seed": self.seed,
+            "folder": None if self.folder is None else str(self.folder),
+            "frost_folder": None if self.frost_folder is None else str(self.frost_folder),
+            "device": chosen_device(self.device).type,
+            "weights": checksum,
+        }
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A trained network, what it came to, and in how many seconds."""
+
+    trained: Trained
+    result: RobustnessResult
+    seconds: float
+
+
+def measured(trained: Trained, asked: Asked, progress: Progress | None = None) -> Measured:
+    """The network's robustness; from its folder if it was measured in the same way before."""
+    path, facts = trained.folder / RESULT, asked.facts(trained.network)
+    kept = _kept(path)
+    if kept is not None and kept.get("asked") == facts:
+        result = RobustnessResult.from_dict(kept["result"])
+        return Measured(trained, result, float(kept["seconds"]))
+    begin = time.perf_counter()
+    test = trained.data.test
+    result = evaluate(
+        trained.network,
+        test.images[: asked.images],
+        test.labels[: asked.images],
+        normaliser(trained.data),
+        corruptions=asked.corruptions,
+        severities=asked.severities,
+        perturbations=asked.perturbations,
+        device=chosen_device(asked.device),
+        seed=asked.seed,
+        folder=asked.folder,
+        frost_folder=asked.frost_folder,
+        progress=progress,
+    )
+    seconds = round(time.perf_counter() - begin, 1)
+    note = {"asked": facts, "seconds": seconds, "result": result.to_dict()}
+    write_text(path, json.dumps(note, indent=1) + "\n")
+    return Measured(trained, result, seconds)
+
+
+def _kept(path: Path) -> dict[str, Any] | None:
+    """What was measured before, if anything; half a file counts as nothing."""
+    try:
+        return read_json(path)
+    except (OSError, ValueError):
+        return None
+
+
+def check_alike(trials: Sequence[Trained], baseline: Sequence[Trained] = ()) -> None:
+    """ValueError unless trials differ in their seeds alone, and all were made for the same data."""
+    for group in (trials, baseline):
+        for column in group[0].columns if group else ():
+            values = {trained.columns[column] or "none" for trained in group}
+            if len(values) > 1:
+                raise ValueError(
+                    f"runs: got {column} {' and '.join(sorted(values))} among trials that are "
+                    "averaged, wanted trials of one setting; measure the others apart"
+                )
+    data = {trained.columns["data"] for trained in (*trials, *baseline)}
+    if len(data) > 1:
+        raise ValueError(
+            f"runs: got networks for {' and '.join(sorted(data))}, wanted one data set for the "
+            "trials and their baseline"
+        )
+
+
+def rows_of(
+    trials: Sequence[Measured],
+    baseline: RobustnessResult | None,
+    provenance: Mapping[str, str],
+) -> list[Row]:
+    """A row for each figure over the trials, and for each ratio to a baseline."""
+    columns = {
+        **trials[0].trained.columns,
+        **provenance,
+        "study": STUDY,
+        "seeds": ", ".join(str(each.trained.seed) for each in trials),
+        "seconds": f"{statistics.mean(each.seconds for each in trials):.1f}",
+    }
+    figures = [each.result.figures() for each in trials]
+    rows = []
+    for metric in figures[0]:
+        values = [each[metric] for each in figures]
+        spread = statistics.stdev(values) if len(values) > 1 else math.nan
+        mean = statistics.mean(values)
+        rows.append(Row(metric=metric, mean=mean, deviation=spread, n=len(values), **columns))
+    if baseline is not None:
+        ours = mean_of([each.result for each in trials])
+        for what, ratios in (
+            ("CE %", corruption_ratios(ours, baseline)),
+            ("flip rate %", perturbation_ratios(ours, baseline)),
+        ):
+            for name, ratio in ratios.items():
+                rows.append(
+                    Row(
+                        metric=f"{what}, {name}",
+                        mean=100 * ratio,
+                        # A ratio of means: there is one of it.
+                        deviation=math.nan,
+                        n=len(trials),
+                        **columns,
+                    )
+                )
+    return rows

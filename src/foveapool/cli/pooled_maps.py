@@ -1,0 +1,110 @@
+"""Maps of one layer, pooled twice: by the network itself, and by an operator.
+
+The operator's file lies in the folder of a study's training or of `foveapool train`; the network
+is the one it was fitted on, so both poolings are given the same maps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from foveapool.cli.trained import Trained, trained_network
+from foveapool.pooling.operator import PoolingOperator
+from foveapool.runs import TRAINING, read_json
+from foveapool.study.maps import layer_of, sample_maps
+from foveapool.study.setting import Setting
+from foveapool.study.training import Source, Training
+from foveapool.training.evaluate import evaluating
+from foveapool.training.parallel import chosen_device
+from foveapool.training.recipe import Recipe
+
+
+@dataclass(frozen=True, eq=False)
+class PooledMaps:
+    """Test images' maps (n, C, h, w) as the network pools them itself and as the operator does."""
+
+    default: Tensor
+    learned: Tensor
+    labels: Tensor  # (n,)
+    classes: tuple[str, ...]
+
+
+def operator_file(source: Path, layer: int | None = None) -> Path:
+    """The operator's file that `source` is or, as the only one or that of a layer, has in it."""
+    if source.is_file():
+        return source
+    if not source.is_dir():
+        raise FileNotFoundError(f"{source}: no such file or folder, wanted a run or an operator")
+    wanted = "operator*.safetensors" if layer is None else f"operator-{layer}.safetensors"
+    found = sorted(source.glob(wanted))
+    if not found:
+        raise FileNotFoundError(
+            f"{source}: no {wanted} in it, wanted the folder of a training with a closed form, in "
+            "trainings/ of a study's runs, or one that `foveapool fit` wrote to"
+        )
+    if len(found) > 1:
+        raise ValueError(
+            f"{source}: got {', '.join(each.name for each in found)}, wanted one; name a layer"
+        )
+    return found[0]
+
+
+def pooled_maps(
+    path: Path,
+    images: int = 1000,
+    placement: str | None = None,
+    data_root: Path | None = None,
+    device: str | None = None,
+) -> PooledMaps:
+    """The maps of the first test images at the layer of the operator in file `path`.
+
+    `placement` says where in a residual block the operator of a `foveapool train` folder goes; a
+    study's training knows.
+    """
+    operator, layer = PoolingOperator.load(path), layer_of(path)
+    if (path.parent / TRAINING).is_file():
+        trained, placement = _fitted_on(path.parent, layer, data_root)
+    else:
+        trained = trained_network(path.parent, data_root)
+    network: Any = trained.network
+    module = network.site(layer, placement).module
+    place = chosen_device(device)
+    sample = sample_maps(network, trained.data, module, device, images)
+
+    def pooled(pooling: Callable[[Tensor], Tensor]) -> Tensor:
+        return torch.cat([pooling(part.to(place)).cpu() for part in sample.maps.split(500)])
+
+    with evaluating(network):
+        default = pooled(network.get_submodule(module))
+        learned = pooled(operator.module().to(place))
+    return PooledMaps(default, learned, sample.labels, sample.classes)
+
+
+def _fitted_on(folder: Path, layer: int, data_root: Path | None) -> tuple[Trained, str | None]:
+    """The network that the operator of a study's training was fitted on, and its placement."""
+    try:
+        facts = read_json(folder / TRAINING)
+        part = facts["held_out"] or {"number": None, "size": 0.1}
+        setting = Setting.from_facts(facts["setting"])
+        layers = [pool.layer for pool in setting.pools]
+        pools = setting.pools[: layers.index(layer) + 1] if layer in layers else ()
+        training = Training(
+            replace(setting, pools=pools),
+            Source(**facts["data"]),
+            Recipe.from_dict(facts["recipe"]),
+            facts["seed"],
+            part["number"],
+            part["size"],
+        )
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"{folder / TRAINING}: {error!r}; wanted a training's facts") from error
+    before = training.fitted_on
+    if before is None:
+        raise ValueError(f"{folder}: no pooling at layer {layer} was fitted, wanted a closed form")
+    return trained_network(folder.parent / before.name, data_root), setting.placement

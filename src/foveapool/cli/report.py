@@ -1,0 +1,87 @@
+"""`foveapool report`: a page about a run, or about several side by side."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from foveapool.cli.errors import user_errors
+from foveapool.cli.options import DataRoot
+from foveapool.cli.trained import trained_network
+from foveapool.report.accounts import Account
+from foveapool.report.collect import account_of, example_account, last_run
+from foveapool.report.operator_files import with_examples
+from foveapool.report.page import write_accounts
+from foveapool.runs import TRAINING
+from foveapool.study.maps import SampleMaps, layer_of, maps_of_fit, sample_maps
+from foveapool.study.training import Means
+
+PAGE = "report.html"
+
+
+def report_command(
+    names: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="[RUN]...",
+            help="Folders of runs or names in runs/; the last run if none. Several stand side "
+            "by side.",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help=f"The page; {PAGE} in the run's folder if not given.")
+    ] = None,
+    example: Annotated[
+        bool, typer.Option("--example", help="Show the operators that come with the package.")
+    ] = False,
+    runs: Annotated[Path, typer.Option(help="The folder of runs.")] = Path("runs"),
+    maps: Annotated[
+        bool, typer.Option(help="Lay maps of example images under the weights.")
+    ] = True,
+    data_root: DataRoot = None,
+) -> None:
+    """Writes one HTML file that tells of a run, and opens without a network.
+
+    It shows what was done, errors beside the paper's, and an explorer of the fitted operators.
+    """
+    with user_errors():
+        if example and names:
+            raise ValueError("--example: got runs too, wanted one or the other")
+        if example:
+            accounts, page = [example_account()], Path("foveapool-example.html")
+        else:
+            found = [resolved(name, runs) for name in names or [last_run(runs)]]
+            accounts = [account_of(path) for path in found]
+            page = found[0] / PAGE if found[0].is_dir() else found[0].with_suffix(".html")
+            page = page if len(found) == 1 else runs / "comparison.html"
+        if maps:
+            accounts = [_with_maps(account, data_root) for account in accounts]
+        written = write_accounts(accounts, out or page)
+    for account in accounts:
+        for text in account.missing:
+            typer.echo(f"note: {text}", err=True)
+    typer.echo(f"written to {written}")
+
+
+def resolved(name: Path, runs: Path) -> Path:
+    """A path as it is, or the study or training of that name in the folder of runs."""
+    for path in (name, runs / "studies" / name, runs / "trainings" / name, runs / name):
+        if path.exists():
+            return path
+    raise FileNotFoundError(
+        f"{name}: no such file or folder, and no study or training in {runs}; wanted a run"
+    )
+
+
+def _with_maps(account: Account, data_root: Path | None) -> Account:
+    def maps_before(operator: Path) -> SampleMaps:
+        if (operator.parent / TRAINING).is_file():
+            return maps_of_fit(operator, Means("cpu", data_root=data_root))
+        layer = layer_of(operator)
+        trained = trained_network(operator.parent, data_root)
+        module = trained.network.site(layer).module  # type: ignore[operator]
+        return sample_maps(trained.network, trained.data, module, "cpu")
+
+    return with_examples(account, maps_before)

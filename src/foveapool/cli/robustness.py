@@ -1,0 +1,238 @@
+"""`foveapool robustness`: corrupted sets on disk, and how trained networks fare on them."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from foveapool.cli.errors import user_errors
+from foveapool.cli.measured import Asked, Measured, check_alike, measured, rows_of
+from foveapool.cli.options import DataRoot, Device
+from foveapool.cli.trained import Trained, trained_network
+from foveapool.data.registry import NAMES, load_data
+from foveapool.files import write_text
+from foveapool.records import append_rows, provenance
+from foveapool.robustness.evaluate import Progress
+from foveapool.robustness.generate import generate_corruptions, generate_perturbations
+from foveapool.robustness.result import mean_of
+from foveapool.robustness.selection import (
+    checked_severities,
+    corruption_names,
+    perturbation_names,
+)
+from foveapool.robustness.tables import Table, tables
+from foveapool.training.parallel import chosen_device
+
+NONE = "none"
+WIDTH = 110  # of the widest table
+
+app = typer.Typer(
+    help="Corrupted images: make sets of them, measure networks on them.", no_args_is_help=True
+)
+
+Severities = Annotated[str, typer.Option(help="Some of 1 to 5, such as 1,3,5.")]
+Seed = Annotated[int, typer.Option(help="For what is random in corruptions.")]
+FrostFolder = Annotated[
+    Path | None, typer.Option(help="Pictures of ice for frost; drawn if there are none.")
+]
+
+
+@app.command()
+def generate(
+    data: Annotated[str, typer.Argument(help=f"Whose test images: {', '.join(NAMES)}.")],
+    out: Annotated[Path, typer.Option(help="The folder for the files, such as CIFAR-10-C.")],
+    kind: Annotated[str, typer.Option(help="c for corruptions, p for perturbations.")] = "c",
+    names: Annotated[
+        str, typer.Option(help="standard or all for c, all for p, or names with commas.")
+    ] = "",
+    severities: Severities = "1,2,3,4,5",
+    seed: Seed = 0,
+    reproduce: Annotated[
+        bool, typer.Option(help="Black frames where spatter has no drop, as its authors' code.")
+    ] = False,
+    frost_folder: FrostFolder = None,
+    data_root: DataRoot = None,
+    device: Device = None,
+) -> None:
+    """Writes the test images, corrupted, in the published layout; goes on if it was killed."""
+    with user_errors(), _notes():
+        if kind not in ("c", "p"):
+            raise ValueError(f"kind: got {kind!r}, wanted c or p")
+        chosen, strengths = _split(names), _numbers(severities)
+        # Names are looked at before the data is.
+        wanted = (
+            corruption_names(chosen or "standard")
+            if kind == "c"
+            else perturbation_names(chosen or "all")
+        )
+        place = chosen_device(device)
+        test = load_data(data, data_root).test
+        images = test.images.permute(0, 2, 3, 1).contiguous()
+        with _bar(f"{data}, {len(wanted)} files") as progress:
+            if kind == "c":
+                made = generate_corruptions(
+                    out,
+                    images,
+                    test.labels,
+                    wanted,
+                    strengths,
+                    seed=seed,
+                    frost_folder=frost_folder,
+                    device=place,
+                    progress=progress,
+                )
+            else:
+                made = generate_perturbations(
+                    out,
+                    images,
+                    wanted,
+                    seed=seed,
+                    reproduce=reproduce,
+                    device=place,
+                    progress=progress,
+                )
+    there = len(wanted) - len(made)
+    typer.echo(f"{out}: {len(made)} files made" + (f", {there} were there" if there else ""))
+
+
+@app.command("evaluate")
+def evaluate_command(
+    runs: Annotated[
+        list[Path],
+        typer.Argument(help="Folders of `foveapool train` or of a study's trainings, the trials."),
+    ],
+    baseline: Annotated[
+        list[Path] | None,
+        typer.Option(help="A folder of the baseline's trials; once for each."),
+    ] = None,
+    corruptions: Annotated[
+        str, typer.Option(help="standard (15), all (19), none, or names with commas.")
+    ] = "standard",
+    severities: Severities = "1,2,3,4,5",
+    perturbations: Annotated[
+        str, typer.Option(help="all (14, noises at 3 levels), none, or names with commas.")
+    ] = NONE,
+    folder: Annotated[
+        Path | None,
+        typer.Option(help="Published sets, CIFAR-10-C or -P or both in it, instead of our own."),
+    ] = None,
+    images: Annotated[
+        int | None, typer.Option(help="The first so many test images; all if not given.", min=1)
+    ] = None,
+    seed: Seed = 0,
+    frost_folder: FrostFolder = None,
+    results: Annotated[Path, typer.Option(help="The CSV file to add rows to.")] = Path(
+        "results/robustness.csv"
+    ),
+    tables_folder: Annotated[
+        Path | None, typer.Option("--tables", help="Also write the tables there, .md and .csv.")
+    ] = None,
+    data_root: DataRoot = None,
+    device: Device = None,
+) -> None:
+    """Errors under corruption and flips in sequences, beside the paper's; trials are averaged.
+
+    A network that was measured the same way before is not measured again.
+    """
+    with user_errors(), _notes():
+        asked = Asked(
+            corruption_names(_split(corruptions)),
+            checked_severities(_numbers(severities)),
+            perturbation_names(_split(perturbations)),
+            images,
+            seed,
+            folder,
+            frost_folder,
+            device,
+        )
+        ours = [trained_network(run, data_root) for run in runs]
+        theirs = [trained_network(run, data_root) for run in baseline or ()]
+        check_alike(ours, theirs)
+        base, found = _all_measured(theirs, asked), _all_measured(ours, asked)
+        against = mean_of([each.result for each in base]) if base else None
+        rows = rows_of(base, None, provenance()) if base else []
+        append_rows(results, [*rows, *rows_of(found, against, provenance())])
+        drawn = tables(mean_of([each.result for each in found]), against)
+        if tables_folder is not None:
+            tables_folder.mkdir(parents=True, exist_ok=True)
+            for table in drawn:
+                text = f"# {table.title}\n\n{table.markdown()}\n"
+                write_text(tables_folder / f"{table.name}.md", text)
+                write_text(tables_folder / f"{table.name}.csv", table.csv())
+    for table in drawn:
+        _print(table)
+    typer.echo(f"rows added to {results}")
+
+
+def _all_measured(trials: Sequence[Trained], asked: Asked) -> list[Measured]:
+    found = []
+    for trained in trials:
+        with _bar(str(trained.folder)) as progress:
+            found.append(measured(trained, asked, progress))
+    return found
+
+
+def _split(names: str) -> list[str]:
+    """The names between commas; "none" is no name."""
+    return [name.strip() for name in names.split(",") if name.strip() not in ("", NONE)]
+
+
+def _numbers(text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",") if part.strip()]
+    except ValueError:
+        raise ValueError(f"severities: got {text!r}, wanted some of 1,2,3,4,5") from None
+
+
+def _print(table: Table) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table as Drawn
+
+    drawn = Drawn(*table.header, box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 0, 0, 1))
+    for column in drawn.columns[1:]:
+        column.justify = "right"
+    before = table.rows[0][0] if table.rows else ""
+    for row in table.rows:
+        # A model's name once for its rows, as the paper has it.
+        drawn.add_row("" if row[0] == before and drawn.rows else row[0], *row[1:])
+        before = row[0]
+    # Wider than a narrow terminal, or than a pipe, rather than with digits cut off.
+    console = Console(highlight=False, width=max(Console().width, WIDTH))
+    console.print(f"[bold]{table.title}[/bold]", "", drawn, "", *table.notes, "", sep="\n")
+
+
+@contextmanager
+def _notes() -> Iterator[None]:
+    """Warnings as one line each, once, after the work."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        yield
+    for text in dict.fromkeys(str(each.message) for each in caught):
+        typer.echo(f"note: {text}", err=True)
+
+
+@contextmanager
+def _bar(title: str) -> Iterator[Progress]:
+    """A bar on the error stream with the time left, and the function that moves it."""
+    from rich import progress
+    from rich.console import Console
+
+    columns = (
+        progress.TextColumn("{task.description}"),
+        progress.BarColumn(),
+        progress.TaskProgressColumn(),
+        progress.TimeRemainingColumn(),
+    )
+    with progress.Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task(title, total=None)
+
+        def show(done: int, total: int, what: str) -> None:
+            bar.update(task, completed=done, total=total, description=f"{title}: {what}")
+
+        yield show

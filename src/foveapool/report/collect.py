@@ -1,0 +1,209 @@
+"""From folders to accounts: studies, trainings, folders of `foveapool train`, operator files.
+
+What is missing or cannot be read is said in the account, and the rest is shown; a folder that is
+no run at all is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from foveapool.records import Row, read_rows
+from foveapool.report.accounts import Account
+from foveapool.report.operator_files import file_families, training_families
+from foveapool.report.told import (
+    METRICS,
+    TrainingFolder,
+    data_facts,
+    read_curve,
+    result_facts,
+    rows_so_far,
+    where,
+)
+from foveapool.runs import RESULT, RUNS, STUDY, TRAINING, read_json
+
+NOTE = "run.json"  # what `foveapool train` leaves in its folder
+EXAMPLE = Path(__file__).parent / "assets" / "example"  # scripts/make_example_operator.py made it
+
+
+def account_of(path: Path) -> Account:
+    """What is known of the run at a path: a study, a training, or a folder or file of operators."""
+    if path.is_file() and path.suffix == ".safetensors":
+        return _of_files(path.name, [path])
+    if (path / STUDY).is_file():
+        return _of_study(path)
+    if (path / TRAINING).is_file():
+        return _of_training(path)
+    if (path / RUNS).is_file():
+        return account_of(last_run(path))
+    files = sorted(path.glob("operator*.safetensors"))
+    if (path / NOTE).is_file() or files:
+        return _of_files(path.name, files, path)
+    if not path.exists():
+        raise FileNotFoundError(f"{path}: no such file or folder, wanted a run")
+    raise ValueError(
+        f"{path}: not a run: got no {STUDY}, {TRAINING}, {NOTE} or operator*.safetensors in it; "
+        "wanted a folder that `foveapool study`, `train` or `fit` wrote, or an operator's file"
+    )
+
+
+def example_account() -> Account:
+    """The run that comes with the package: operators of a CNN on street digits."""
+    account = account_of(EXAMPLE)
+    return replace(account, facts=tuple(f for f in account.facts if f[0] != "folder"))
+
+
+def last_run(root: Path) -> Path:
+    """The study or training of a folder of runs in which something was written last.
+
+    A training that a study asked for is part of the study.
+    """
+    times: dict[Path, float] = {}
+    taken: set[Path] = set()
+    for study in root.glob(f"studies/*/{STUDY}"):
+        own = [root / "trainings" / name for name in _asked(study.parent)]
+        taken.update(own)
+        times[study.parent] = max(_changed(folder) for folder in (study.parent, *own))
+    for note in (*root.glob(f"trainings/*/{TRAINING}"), *root.glob(f"*/{NOTE}")):
+        if note.parent not in taken:
+            times[note.parent] = _changed(note.parent)
+    if not times:
+        raise FileNotFoundError(
+            f"{root}: no run in it; name one, make one with `foveapool demo` or `foveapool study`, "
+            "or see `foveapool report --example`"
+        )
+    return max(times, key=lambda path: times[path])
+
+
+def _changed(folder: Path) -> float:
+    """When a run last wrote something; a page that is written later does not make it newer."""
+    own = (STUDY, TRAINING, RESULT, NOTE, METRICS, "rows.csv", "selection.csv")
+    files = [path for name in own if (path := folder / name).is_file()]
+    return max((path.stat().st_mtime for path in files), default=0.0)
+
+
+def _asked(study: Path) -> list[str]:
+    try:
+        return [str(each["name"]) for each in read_json(study / STUDY)["trainings"]]
+    except (ValueError, KeyError, TypeError):
+        return []
+
+
+def _of_study(folder: Path) -> Account:
+    try:
+        note = read_json(folder / STUDY)
+        facts: dict[str, Any] = note["facts"]
+        name, asked = str(note["name"]), [str(each["name"]) for each in note["trainings"]]
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{folder / STUDY}: {error}; wanted the note of a study") from error
+    trainings, missing = _trainings(folder.parents[1] / "trainings", asked)
+    done = [each for each in trainings if each.result is not None]
+    rows = _rows(folder / "rows.csv", missing)
+    selection = _rows(folder / "selection.csv", missing)
+    if not rows:
+        missing.insert(
+            0,
+            f"The study is not finished: {len(done)} of the {len(asked)} trainings it has asked "
+            "for so far are done. The tables are of those.",
+        )
+        rows = rows_so_far(name, [each for each in done if each.held_out is None])
+        selection = selection or rows_so_far(
+            name, [each for each in done if each.held_out is not None]
+        )
+    curves = [each.curve() for each in trainings if each.held_out is None]
+    # The other held-out parts have the same grid of operators once more.
+    shown = [each for each in trainings if each.held_out in (None, 0)]
+    told = [
+        *data_facts(facts),
+        ("seeds", str(facts.get("seeds", "unknown"))),
+        ("trainings", f"{len(done)} finished of {len(asked)}"),
+        *result_facts([each.result for each in done if each.result is not None]),
+        ("folder", str(folder)),
+    ]
+    return Account(
+        title=note.get("title") or name,
+        facts=tuple(told),
+        families=training_families(shown, missing),
+        rows=tuple(rows),
+        selection=tuple(selection),
+        curves=tuple(curve for curve in curves if curve is not None),
+        missing=tuple(missing),
+    )
+
+
+def _trainings(folder: Path, names: Iterable[str]) -> tuple[list[TrainingFolder], list[str]]:
+    found, missing = [], []
+    for name in names:
+        try:
+            found.append(TrainingFolder(folder / name))
+        except FileNotFoundError:
+            continue  # not begun, which the count of finished ones tells
+        except (OSError, ValueError) as error:
+            missing.append(f"{name}: {error}")
+    return found, missing
+
+
+def _rows(path: Path, missing: list[str]) -> list[Row]:
+    if not path.is_file():
+        return []
+    try:
+        return read_rows(path)
+    except (ValueError, OSError) as error:
+        missing.append(str(error))
+        return []
+
+
+def _of_training(folder: Path) -> Account:
+    training = TrainingFolder(folder)
+    missing: list[str] = []
+    if training.result is None:
+        missing.append("The training is not finished: it has no error yet.")
+    curve = training.curve()
+    if curve is None:
+        missing.append(f"No epoch of it is over: {METRICS} has no line yet.")
+    seed = f"seed {training.facts['seed']}"
+    part = training.held_out
+    told_rows = rows_so_far(folder.name, [training])
+    told = [
+        *data_facts(training.facts),
+        ("pooling", where(training.pools)),
+        ("seed", str(training.facts["seed"])),
+        ("measured on", "test images" if part is None else f"held-out part {part}"),
+        *result_facts([training.result] if training.result is not None else []),
+        ("folder", str(folder)),
+    ]
+    return Account(
+        title=f"{where(training.pools)}, {seed}",
+        facts=tuple(told),
+        families=training_families([training], missing),
+        rows=tuple(told_rows if part is None else ()),
+        selection=tuple(told_rows if part is not None else ()),
+        curves=() if curve is None else (curve,),
+        missing=tuple(missing),
+    )
+
+
+def _of_files(title: str, files: Sequence[Path], folder: Path | None = None) -> Account:
+    """Operators as files, perhaps in a folder of `foveapool train`."""
+    missing: list[str] = []
+    found = file_families(files, missing)
+    if folder is None and not found:
+        raise ValueError(missing[0])
+    told: list[tuple[str, str]] = []
+    curve = None
+    if folder is not None:
+        try:
+            note = read_json(folder / NOTE)
+            title = str(note.pop("title", title))
+            told = [(key.replace("_", " "), str(value)) for key, value in note.items()]
+        except (OSError, ValueError):
+            missing.append(f"No {NOTE}: data and network of these operators are not known.")
+        curve = read_curve(folder / METRICS, "training")
+        if not found:
+            missing.append("No operator: fit one with `foveapool fit`.")
+    told.append(("folder" if folder else "file", str(folder or files[0])))
+    curves = () if curve is None else (curve,)
+    return Account(title, tuple(told), found, curves=curves, missing=tuple(missing))

@@ -1,0 +1,101 @@
+"""Examples: a few images and their feature maps before a pooling, in a file beside its operator.
+
+They are what the page lays under the weights. Making them takes a network and data, which this
+room does not know: it chooses among maps that it is given.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from foveapool.pooling.storage import load_tensors, save_tensors
+
+IMAGES, CHANNELS = 8, 4
+
+
+@dataclass(frozen=True, eq=False)
+class Examples:
+    """n images with c channels of their maps; `channels` says which ones of all they are."""
+
+    images: Tensor  # uint8 (n, 1 or 3, H, W)
+    maps: Tensor  # float16 (n, c, h, w), what the pooling is given
+    labels: tuple[str, ...]  # (n,), the names of the classes
+    channels: tuple[int, ...]  # (c,)
+
+    def __post_init__(self) -> None:
+        images, maps = self.images, self.maps
+        if images.dim() != 4 or images.dtype != torch.uint8 or images.shape[1] not in (1, 3):
+            raise ValueError(
+                f"images: got {images.dtype} {tuple(images.shape)}, wanted uint8 (n, 1 or 3, H, W)"
+            )
+        wanted = (len(self.labels), len(self.channels))
+        if maps.dim() != 4 or tuple(maps.shape[:2]) != wanted or not all(wanted):
+            raise ValueError(
+                f"maps: got shape {tuple(maps.shape)}, wanted (n, c, h, w) with n {wanted[0]}, the "
+                f"number of labels, and c {wanted[1]}, the number of channels, none of them 0"
+            )
+        if len(images) != wanted[0]:
+            raise ValueError(f"images: got {len(images)}, wanted {wanted[0]}, one a label")
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes a safetensors file, by custom `examples_path(...)`."""
+        facts = {"labels": list(self.labels), "channels": list(self.channels)}
+        tensors = {"images": self.images, "maps": self.maps.half()}
+        save_tensors(path, "examples", tensors, facts)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Examples:
+        """Reads what `save` wrote."""
+        tensors, header = load_tensors(path, "examples")
+        labels, channels = header["labels"], header["channels"]
+        return cls(tensors["images"], tensors["maps"], tuple(labels), tuple(channels))
+
+
+def examples_path(operator: Path) -> Path:
+    """Where the examples of an operator's file lie: examples-3 beside operator-3.
+
+    >>> examples_path(Path("run/operator-3.safetensors")).name
+    'examples-3.safetensors'
+    """
+    rest = operator.name.removeprefix("operator")
+    return operator.with_name("examples" + (rest if rest != operator.name else f"-{rest}"))
+
+
+def choose_examples(
+    images: Tensor,
+    maps: Tensor,
+    labels: Tensor,
+    classes: Sequence[str],
+    count: int = IMAGES,
+    channels: int = CHANNELS,
+) -> Examples:
+    """The first image of each class, as many as asked for, and the channels that tell most.
+
+    images: uint8 (n, 1 or 3, H, W); maps: (n, C, h, w), what the pooling is given for them. A
+    channel tells much where its class means differ by more than its samples do.
+    """
+    if not len(images) or len(maps) != len(images) or len(labels) != len(images):
+        raise ValueError(
+            f"images, maps and labels: got {len(images)}, {len(maps)} and {len(labels)}, wanted "
+            "as many of each, and at least one"
+        )
+    present = labels.unique().tolist()
+    firsts = [int((labels == label).nonzero()[0, 0]) for label in present[:count]]
+    wide = maps.detach().double()
+    means = torch.stack([wide[labels == label].mean(0) for label in present])
+    between = means.var(0, unbiased=False).sum((1, 2))
+    total = wide.var(0, unbiased=False).sum((1, 2))
+    told = torch.where(total > 0, between / total, -1.0)
+    chosen = told.topk(min(channels, len(told))).indices.tolist()
+    return Examples(
+        images[firsts].cpu(),
+        maps[firsts][:, chosen].detach().half().cpu(),
+        tuple(str(classes[int(labels[first])]) for first in firsts),
+        tuple(chosen),
+    )

@@ -1,0 +1,134 @@
+"""Operators as files of runs, sorted into families, and the examples that lie beside them.
+
+What cannot be read is said in a list of what is missing, which the caller hands in.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from foveapool.pooling.operator import PoolingOperator
+from foveapool.report.accounts import Account, Family, family, fits, kind
+from foveapool.report.examples import Examples, choose_examples, examples_path
+from foveapool.report.told import TrainingFolder
+
+# Weights of all operators of an account, a byte each before they are packed: what a page carries.
+MOST_WEIGHTS = 8_000_000
+
+Maps = tuple[Tensor, Tensor, Tensor, Sequence[str]]  # what `choose_examples` is given
+
+
+def with_examples(account: Account, maps_before: Callable[[Path], Maps]) -> Account:
+    """The account with example maps for its operators, kept beside them for the next time.
+
+    `maps_before` gives some images, their maps before the pooling of an operator's file, labels
+    and class names; where it raises OSError or ValueError, the account says why there are none.
+    """
+    found: list[Family] = []
+    missing = list(account.missing)
+    for each in account.families:
+        if each.examples is None and each.path is not None:
+            try:
+                examples = choose_examples(*maps_before(each.path))
+                if not fits(examples, each.operators[0]):
+                    raise ValueError(
+                        f"the network's maps are {tuple(examples.maps.shape[2:])}, the operator's "
+                        f"{each.operators[0].in_shape}"
+                    )
+                examples.save(examples_path(each.path))
+                each = replace(each, examples=examples)
+            except (OSError, ValueError) as error:
+                missing.append(f"{each.label}: no example maps: {error}")
+        found.append(each)
+    return replace(account, families=tuple(found), missing=tuple(missing))
+
+
+def file_families(files: Iterable[Path], missing: list[str]) -> tuple[Family, ...]:
+    """Operators from files; operator-3-alpha5 and operator-3-alpha25 are of one family."""
+    found: dict[tuple[object, ...], dict[Path, PoolingOperator]] = {}
+    for path in files:
+        operator = _loaded(path, missing)
+        if operator is not None:
+            name = re.sub(r"-alpha[^-]*$", "", path.stem)
+            name = re.sub(r"^operator-(?=\d+$)", "layer ", name)
+            found.setdefault((name, *kind(operator)), {})[path] = operator
+    return tuple(_family(str(key[0]), own, missing) for key, own in found.items())
+
+
+def training_families(
+    trainings: Iterable[TrainingFolder], missing: list[str]
+) -> tuple[Family, ...]:
+    """The operators of trainings; those that differ in alpha alone are of one family."""
+    found: list[Family] = []
+    left_out = weights = 0
+    for name, paths in _named(trainings).items():
+        loaded: dict[float, tuple[Path, PoolingOperator]] = {}
+        for path in paths:
+            operator = _loaded(path, missing)
+            if operator is not None:
+                # The same operator serves a training that keeps it and one that trains it on.
+                loaded.setdefault(operator.settings.alpha, (path, operator))
+        weights += sum(operator.weight.numel() for _, operator in loaded.values())
+        if found and weights > MOST_WEIGHTS:
+            left_out += len(loaded)
+        elif loaded:
+            found.append(_family(name[0], dict(loaded.values()), missing))
+    if left_out:
+        missing.append(
+            f"{left_out} more operators are not on this page, which would become too large; "
+            "name a training's folder to see its own."
+        )
+    if not found:
+        missing.append("No operator: no pooling of this run was fitted in closed form so far.")
+    return tuple(found)
+
+
+def _named(trainings: Iterable[TrainingFolder]) -> dict[tuple[str, str], list[Path]]:
+    """The files of operators that differ in alpha alone, by a name; the trials before a search."""
+    found: dict[tuple[str, str], list[Path]] = {}
+    for each in sorted(trainings, key=lambda each: each.held_out is not None):
+        seed = f"seed {each.facts['seed']}"
+        for count, pool in enumerate(each.pools):
+            path = each.path / f"operator-{pool['layer']}.safetensors"
+            if "alpha" not in pool or not path.is_file():
+                continue
+            before = [dict(earlier) for earlier in each.pools[:count]]
+            words = [f"layer {pool['layer']}"]
+            words += [f"after layer {earlier['layer']}" for earlier in before]
+            words.append(seed if each.held_out is None else f"held-out part {each.held_out}")
+            choices = {key: v for key, v in pool.items() if key not in ("alpha", "pooling")}
+            alike: list[Any] = [before, choices, each.facts["setting"]["placement"]]
+            found.setdefault((", ".join(words), str(alike)), []).append(path)
+    return found
+
+
+def _family(name: str, operators: dict[Path, PoolingOperator], missing: list[str]) -> Family:
+    """A family from files, with the examples that lie beside one of them."""
+    examples: Examples | None = None
+    for path, operator in operators.items():
+        beside = examples_path(path)
+        if examples is None and beside.is_file():
+            try:
+                read = Examples.load(beside)
+                examples = read if fits(read, operator) else None
+            except (ValueError, KeyError) as error:
+                missing.append(str(error))
+    return family(name, list(operators.values()), examples, next(iter(operators)))
+
+
+def _loaded(path: Path, missing: list[str]) -> PoolingOperator | None:
+    try:
+        operator = PoolingOperator.load(path)
+    except (ValueError, OSError, KeyError, TypeError) as error:
+        missing.append(f"{path.name}: {error}")
+        return None
+    if len(operator.in_shape) > 2:
+        missing.append(f"{path.name}: maps of {len(operator.in_shape)} axes cannot be drawn.")
+        return None
+    return operator

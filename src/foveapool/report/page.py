@@ -1,0 +1,119 @@
+"""The page: one HTML file that holds everything, for one run or for several side by side.
+
+Tables and facts are written here; the explorer and the charts are drawn by the scripts in
+`assets` from data that is packed into the page. Nothing is loaded from anywhere.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from string import Template
+from typing import Any
+
+from foveapool.files import write_text
+from foveapool.pooling.operator import PoolingOperator
+from foveapool.records import Row
+from foveapool.report.accounts import Account, Curve, families
+from foveapool.report.examples import Examples
+from foveapool.report.markup import data_element, together
+from foveapool.report.packing import packed_examples, packed_operator
+from foveapool.report.page_charts import charts
+from foveapool.report.page_sections import lead, letter, sections
+
+# In the order in which they may know each other.
+SCRIPTS = "numbers unpack colours pad readings overview explorer charts page".split()
+
+
+def write_page(
+    operators: PoolingOperator | Iterable[PoolingOperator] | Mapping[str, PoolingOperator],
+    out: str | os.PathLike[str],
+    *,
+    title: str = "A learned pooling",
+    facts: Mapping[str, str] | None = None,
+    rows: Sequence[Row] = (),
+    selection: Sequence[Row] = (),
+    curves: Sequence[Curve] = (),
+    examples: Examples | None = None,
+) -> Path:
+    """Writes a page about operators in memory, and about rows and curves if there are any.
+
+    Operators that differ in alpha alone share a slider; names tell the others apart.
+    """
+    account = Account(
+        title,
+        tuple((facts or {}).items()),
+        families(operators, examples),
+        tuple(rows),
+        tuple(selection),
+        tuple(curves),
+    )
+    return write_accounts([account], out)
+
+
+def write_accounts(
+    accounts: Sequence[Account], out: str | os.PathLike[str], title: str | None = None
+) -> Path:
+    """Writes a page about one run, or about several side by side, and returns its path."""
+    path = Path(out)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_text(path, page(accounts, title))
+    return path
+
+
+def page(accounts: Sequence[Account], title: str | None = None) -> str:
+    """The whole page as text."""
+    if not accounts:
+        raise ValueError("accounts: got none, wanted at least one run to tell of")
+    several = len(accounts) > 1
+    title = title or (f"{len(accounts)} runs side by side" if several else accounts[0].title)
+    named = [(f"{letter(i)}: " if several else "", each) for i, each in enumerate(accounts)]
+    drawn = charts(named)
+    # With the line breaks beside the tags, since they count in the hashes.
+    style = f"\n{_asset('page.css')}"
+    script = "\n" + "\n".join(_asset(f"{name}.js") for name in SCRIPTS)
+    policy = "; ".join(
+        [
+            "default-src 'none'",
+            f"script-src {_hash(script)}",
+            f"style-src {_hash(style)}",
+            "img-src data:",
+            "base-uri 'none'",
+            "form-action 'none'",
+        ]
+    )
+    data = {"accounts": [_packed(each) for each in accounts], "charts": drawn}
+    return Template(_asset("page.html")).substitute(
+        policy=together([policy]),
+        title=together([title]),
+        style=style,
+        script=script,
+        lead=lead(accounts),
+        main=together(sections(named, drawn)),
+        data=data_element("page-data", data),
+    )
+
+
+def _asset(name: str) -> str:
+    return (resources.files("foveapool.report") / "assets" / name).read_text("utf-8")
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _packed(account: Account) -> dict[str, Any]:
+    return {
+        "families": [
+            {
+                "label": family.label,
+                "operators": [packed_operator(each) for each in family.operators],
+                "examples": None if family.examples is None else packed_examples(family.examples),
+            }
+            for family in account.families
+        ]
+    }

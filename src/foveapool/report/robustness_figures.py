@@ -1,0 +1,106 @@
+"""CE and flip rates as bars: each corruption against the baseline's 100, geometric ones apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from foveapool.records import Row
+from foveapool.report.style import COLOURS, COLUMN, SMALL, legend_below, new_figure, styled, tidy
+from foveapool.report.tables import latest
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+CE, FLIP_RATE = "CE %", "flip rate %"
+BASELINE = 100.0
+# Blue, orange, grey: far apart in lightness, and in their hatching.
+_FILLS = ((COLOURS[1], ""), (COLOURS[2], "/////"), ("0.85", "....."), (COLOURS[3], "xxxxx"))
+_SETTING = ("network", "data", "pooling", "layer", "placement", "alpha", "norm", "epochs")
+
+
+@styled
+def ratio_figure(
+    ratios: Mapping[str, Mapping[str, float]],
+    groups: Mapping[str, Sequence[str]],
+    what: str = CE,
+    printed: Mapping[str, float] | None = None,
+    width: float = COLUMN,
+) -> Figure:
+    """A bar for each corruption, from the baseline's 100 to the network's own percentage.
+
+    `ratios` has percentages by network and by corruption; `groups` are the corruptions in order,
+    such as {"geometric": [...], "non-geometric": [...]}, and those that no network has are left
+    out. Bars to the left are better than the baseline. `printed` are the paper's, diamonds.
+    """
+    printed = printed or {}
+    there = {
+        group: [name for name in names if any(name in own for own in ratios.values())]
+        for group, names in groups.items()
+    }
+    there = {group: names for group, names in there.items() if names}
+    if not there:
+        wanted = ", ".join(name for names in groups.values() for name in names)
+        raise ValueError(f"ratios: got none that is in a group, wanted some of {wanted}")
+    if len(ratios) > len(_FILLS):
+        raise ValueError(f"ratios: got {len(ratios)} networks, wanted at most {len(_FILLS)}")
+    count = sum(map(len, there.values()))
+    figure = new_figure(width, 0.7 + (0.12 + 0.05 * len(ratios)) * count + 0.2 * len(there))
+    panels = figure.subplots(
+        len(there), 1, sharex=True, squeeze=False, height_ratios=[len(n) for n in there.values()]
+    )[:, 0]
+    thick = 0.75 / len(ratios)
+    for axes, (group, names) in zip(panels, there.items(), strict=True):
+        for number, (network, own) in enumerate(ratios.items()):
+            told = [(place, own[name]) for place, name in enumerate(names) if name in own]
+            colour, hatch = _FILLS[number]
+            axes.barh(
+                [place + (number - (len(ratios) - 1) / 2) * thick for place, _ in told],
+                [value - BASELINE for _, value in told],
+                left=BASELINE,
+                height=thick,
+                label=network,
+                color=colour,
+                hatch=hatch,
+                edgecolor="black",
+                linewidth=0.4,
+            )
+        others = [(printed[n], i) for i, n in enumerate(names) if n in printed]
+        if others:
+            look = {"color": "white", "edgecolor": "black", "linewidth": 0.7, "zorder": 3}
+            axes.scatter(*zip(*others, strict=True), marker="D", s=9, label="paper", **look)
+        axes.axvline(BASELINE, color="black", linewidth=0.8)
+        axes.set_yticks(range(len(names)), [name.replace("_", " ") for name in names])
+        axes.set_ylim(len(names) - 0.4, -0.6)
+        below = sum(own.get(name, BASELINE) < BASELINE for name in names)
+        counted = f": {below} of {len(names)} below 100" if len(ratios) == 1 else ""
+        axes.set_title(f"{group}{counted}", fontsize=SMALL)
+        tidy(axes)
+    panels[-1].set_xlabel(f"{what.removesuffix(' %')}, % of the baseline's; lower is better")
+    legend_below(figure, panels[0])
+    return figure
+
+
+def ratios_in(rows: Iterable[Row], what: str = CE) -> dict[str, dict[str, float]]:
+    """The percentages that rows hold, by network and by corruption, as `ratio_figure` takes them.
+
+    A network is called by its pooling and by what else tells it from the others.
+    """
+    own = [row for row in latest(rows) if row.metric.startswith(f"{what}, ")]
+    settings = list(dict.fromkeys(_setting(row) for row in own))
+    varies = [len(set(column)) > 1 for column in zip(*settings, strict=True)]
+    found: dict[str, dict[str, float]] = {}
+    for row in own:
+        setting = _setting(row)
+        told = [
+            f"{name} {value}" if name in ("layer", "alpha", "epochs") else value
+            for name, value, told in zip(_SETTING, setting, varies, strict=True)
+            if value and (told or name == "pooling")
+        ]
+        corruption = row.metric.removeprefix(f"{what}, ")
+        found.setdefault(", ".join(told), {})[corruption] = row.mean
+    return found
+
+
+def _setting(row: Row) -> tuple[str, ...]:
+    return tuple(getattr(row, name) for name in _SETTING)

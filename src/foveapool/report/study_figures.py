@@ -1,0 +1,237 @@
+"""Errors of a study, drawn from its rows: against alpha, and against the training images.
+
+Points are means, bars their standard deviations over seeds or held-out parts; where there was one
+only, there is no bar.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from foveapool.records import ERROR, VALIDATION, Row
+from foveapool.report.style import (
+    COLOURS,
+    COLUMN,
+    DASHES,
+    MARKERS,
+    legend_below,
+    line,
+    log_axis,
+    new_figure,
+    styled,
+    tidy,
+)
+from foveapool.report.tables import latest
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+BASELINE = "baseline"
+_NORMS = ("l2", "l1")
+_SHARE = re.compile(r"(?P<name>.+), (?P<percent>[0-9.]+) %")
+
+
+@dataclass(frozen=True)
+class _Series:
+    """Points of one line: what it is called and its rows by place on the x-axis."""
+
+    name: str
+    look: dict[str, Any]
+    rows: dict[float, Row]
+
+
+@styled
+def alpha_figure(rows: Iterable[Row], metric: str | None = None, width: float = COLUMN) -> Figure:
+    """Error against alpha: a line for each layer and norm, the baseline as a level.
+
+    `metric` is the validation error of a search where `rows` has it, else the test error. Layers
+    differ in colour and marker, norms in dashes. There is a panel for each network, data, pooling
+    and placement that was tried with two alphas or more. Where a search looked at some settings
+    only briefly, those points are hollow; alphas that were not fixed beforehand ("auto") are
+    levels too.
+    """
+    own = _of_metric(rows, metric)
+    panels: dict[tuple[str, ...], list[Row]] = {}
+    for row in own:
+        if row.pooling != BASELINE and _alpha(row) is not None:
+            panels.setdefault(_panel(row), []).append(row)
+    panels = {key: rows for key, rows in panels.items() if len({_alpha(r) for r in rows}) > 1}
+    if not panels:
+        raise ValueError(
+            "rows: got no setting with two alphas or more, wanted a search or a study over alpha"
+        )
+    layers = sorted({_where(row) for rows in panels.values() for row in rows})
+
+    def drawn(axes: Axes, rows: Sequence[Row]) -> None:
+        full, series = max(map(_thoroughness, rows)), _by_layer_and_norm(rows, layers)
+        for each in series:
+            _draw(axes, each, full)
+        if any(_thoroughness(row) < full for each in series for row in each.rows.values()):
+            hollow: dict[str, Any] = {"marker": "o", "color": "black", "markerfacecolor": "white"}
+            axes.errorbar([], [], label="first look only", linestyle="none", **hollow)
+        log_axis(axes, [alpha for each in series for alpha in each.rows], "alpha")
+        _levels(axes, rows[0], own)
+
+    return _panels(panels, drawn, own[0].metric, width)
+
+
+@styled
+def images_figure(
+    rows: Iterable[Row], totals: Mapping[str, int] | None = None, width: float = COLUMN
+) -> Figure:
+    """Test error against the training images, a line a pooling, a panel for network and data.
+
+    The data of a row says which share of the images it is of: "svhn, 5 %", or all of them. With
+    the number of images in `totals`, by the name of the data, x counts images, else percent.
+    """
+    own = _of_metric(rows, ERROR)
+    panels: dict[tuple[str, ...], list[Row]] = {}
+    for row in own:
+        panels.setdefault((row.network, _share(row)[0]), []).append(row)
+    panels = {key: rows for key, rows in panels.items() if len({_share(r) for r in rows}) > 1}
+    if not panels:
+        raise ValueError(
+            "rows: got no data of which two shares or more were trained on, wanted rows such as "
+            "those of 'svhn, 5 %' and 'svhn'"
+        )
+    counted = totals or {}
+    names = list(dict.fromkeys(n for rows in panels.values() for n in _names(rows).values()))
+
+    def drawn(axes: Axes, rows: Sequence[Row]) -> None:
+        total = counted.get(_share(rows[0])[0])
+        scale = 1.0 if total is None else total / 100
+        series: dict[str, dict[float, Row]] = {}
+        for row, name in _names(rows).items():
+            at = scale * _share(row)[1]
+            series.setdefault(name, {})[at if total is None else round(at)] = row
+        for name, points in series.items():
+            _draw(axes, _Series(name, line(names.index(name)), points))
+        label = "training images, % of all" if total is None else "training images"
+        log_axis(axes, [x for points in series.values() for x in points], label)
+
+    return _panels(panels, drawn, ERROR, width)
+
+
+def _of_metric(rows: Iterable[Row], metric: str | None) -> list[Row]:
+    rows = latest(rows)
+    there = {row.metric for row in rows}
+    chosen = metric or (VALIDATION if VALIDATION in there else ERROR)
+    own = [row for row in rows if row.metric == chosen]
+    if not own:
+        raise ValueError(f"rows: got none of {chosen!r} among {len(rows)}, wanted some to draw")
+    return own
+
+
+def _alpha(row: Row) -> float | None:
+    """The alpha of the pooling that was put in last; None where none was fixed beforehand."""
+    try:
+        return float(row.alpha.split(", ")[-1])
+    except ValueError:
+        return None
+
+
+def _where(row: Row) -> str:
+    """The layer; of several those before with their alphas, since only the last one varies."""
+    layers, alphas = row.layer.split(", "), row.alpha.split(", ")
+    before = [f"{each} at {alpha}" for each, alpha in zip(layers, alphas, strict=False)][:-1]
+    return " + ".join([*before, layers[-1]])
+
+
+def _panel(row: Row) -> tuple[str, ...]:
+    return (row.network, row.data, row.pooling, row.placement, row.components)
+
+
+def _by_layer_and_norm(rows: Sequence[Row], layers: Sequence[str]) -> list[_Series]:
+    found = []
+    for norm in _NORMS:
+        for number, layer in enumerate(layers):
+            own = [r for r in rows if _where(r) == layer and r.norm.split(", ")[-1] == norm]
+            points: dict[float, Row] = {}
+            for row in sorted(own, key=_thoroughness):
+                alpha = _alpha(row)
+                if alpha is not None:
+                    points[alpha] = row
+            look = {
+                "color": COLOURS[number % len(COLOURS)],
+                "marker": MARKERS[number % len(MARKERS)],
+                "linestyle": DASHES[_NORMS.index(norm)],
+            }
+            if points:
+                found.append(_Series(f"layer {layer}, {norm}", look, dict(sorted(points.items()))))
+    return found
+
+
+def _thoroughness(row: Row) -> tuple[int, int]:
+    """How long and how often it was tried: a search's first look is a brief one."""
+    return int(row.epochs or 0), row.n
+
+
+def _draw(axes: Axes, series: _Series, full: tuple[int, int] | None = None) -> None:
+    """A line with bars; hollow points are those below `full`."""
+    points = sorted(series.rows.items())
+    x, y = [at for at, _ in points], [row.mean for _, row in points]
+    spread = [0.0 if math.isnan(row.deviation) else row.deviation for _, row in points]
+    axes.errorbar(x, y, spread, label=series.name, capsize=1.5, elinewidth=0.6, **series.look)
+    brief = [(at, row.mean) for at, row in points if full and _thoroughness(row) < full]
+    if brief:
+        look = {**series.look, "linestyle": "none", "markerfacecolor": "white"}
+        axes.plot(*zip(*brief, strict=True), zorder=3, **look)
+
+
+def _levels(axes: Axes, like: Row, rows: Sequence[Row]) -> None:
+    """Horizontal lines at the baseline's error and at those of alphas chosen by the fit."""
+    for row in rows:
+        same = (row.network, row.data) == (like.network, like.data)
+        if same and row.pooling == BASELINE:
+            axes.axhline(row.mean, color="0.4", linestyle=(0, (6, 2)), label=BASELINE)
+        elif _panel(row) == _panel(like) and row.alpha == "auto":
+            name = f"layer {row.layer}, {row.norm}, auto"
+            axes.axhline(row.mean, color="0.6", linestyle=(0, (2, 2)), label=name)
+
+
+def _share(row: Row) -> tuple[str, float]:
+    """The data's name and the share of it in percent.
+
+    >>> _share(Row("s", ERROR, 1.0, 0.1, 3, data="svhn, 5 %"))
+    ('svhn', 5.0)
+    """
+    found = _SHARE.fullmatch(row.data)
+    return (found["name"], float(found["percent"])) if found else (row.data, 100.0)
+
+
+def _names(rows: Sequence[Row]) -> dict[Row, str]:
+    """The pooling of each row, with its setting where one pooling was tried in several at once."""
+    at = [(row.pooling, _share(row)) for row in rows]
+    several = {pooling for pooling, share in at if at.count((pooling, share)) > 1}
+    return {
+        row: f"{row.pooling}, layer {row.layer}, alpha {row.alpha}, {row.norm}"
+        if row.pooling in several
+        else row.pooling
+        for row in rows
+    }
+
+
+def _panels(
+    panels: Mapping[tuple[str, ...], Sequence[Row]],
+    draw: Callable[[Axes, Sequence[Row]], None],
+    metric: str,
+    width: float,
+) -> Figure:
+    """One panel under the other, each with its own axes and what tells it from the others."""
+    figure = new_figure(width, 0.35 + 1.75 * len(panels))
+    varies = [len(set(parts)) > 1 for parts in zip(*panels, strict=True)]
+    for axes, (key, rows) in zip(
+        figure.subplots(len(panels), 1, squeeze=False)[:, 0], panels.items(), strict=True
+    ):
+        draw(tidy(axes), rows)
+        axes.set_ylabel(metric)
+        title = ", ".join(p for p, told in zip(key, varies, strict=True) if p and told)
+        axes.set_title(title)
+    fullest = max(figure.axes, key=lambda axes: len(axes.get_legend_handles_labels()[1]))
+    legend_below(figure, fullest, columns=2)
+    return figure

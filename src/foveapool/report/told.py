@@ -1,0 +1,211 @@
+"""What trainings were and took, in words and rows, from the facts in their folders.
+
+The facts are those of `runs`: plain JSON. A fact that is not there is left out.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from foveapool.records import ERROR, VALIDATION, Row
+from foveapool.report.accounts import Curve
+from foveapool.runs import RESULT, TRAINING, read_json
+
+Facts = Mapping[str, Any]
+Pairs = list[tuple[str, str]]
+
+METRICS = "metrics.jsonl"
+BASELINE = "baseline"
+_FACTS = ("setting", "data", "recipe", "seed")
+_POINTS = 200  # of a curve; more cannot be seen
+
+
+class TrainingFolder:
+    """A training's folder: what it is of, what it came to if it is finished, how it went."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.facts: Facts = read_json(path / TRAINING)
+        missing = [key for key in _FACTS if key not in self.facts]
+        if missing:
+            raise ValueError(f"{path / TRAINING}: got no {', '.join(missing)}, wanted a training's")
+        try:
+            result = read_json(path / RESULT)
+        except (OSError, ValueError):
+            result = {}
+        is_whole = isinstance(result.get("error"), (int, float))
+        self.result: Facts | None = result if is_whole else None
+
+    @property
+    def pools(self) -> Sequence[Facts]:
+        """The poolings in the network, in the order in which they were put in."""
+        return self.facts["setting"]["pools"]
+
+    @property
+    def held_out(self) -> int | None:
+        """The number of the held-out part that it is measured on; None for the test images."""
+        part = self.facts.get("held_out")
+        return None if part is None else int(part["number"])
+
+    def curve(self) -> Curve | None:
+        """How it went; None before its first epoch is over."""
+        return read_curve(self.path / METRICS, where(self.pools))
+
+
+def read_curve(path: Path, label: str) -> Curve | None:
+    """The epochs in a metrics file, thinned where there are very many; None without any."""
+    try:
+        lines = path.read_text("utf-8").splitlines()
+        records = [json.loads(line) for line in lines]
+        every = math.ceil(len(records) / _POINTS) if records else 1
+        # The last epoch always stays.
+        records = records[::-1][::every][::-1]
+        return (
+            Curve(
+                label,
+                tuple(int(each["epoch"]) for each in records),
+                tuple(float(each["loss"]) for each in records),
+                tuple(each.get("test_error") for each in records),
+            )
+            if records
+            else None
+        )
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def where(pools: Iterable[Facts]) -> str:
+    """The poolings of a network in words.
+
+    >>> where([{"pooling": "closed-form", "layer": 3, "alpha": 25.0, "norm": "l2"}])
+    'closed-form, layer 3, alpha 25, l2'
+    """
+    parts = []
+    for pool in pools:
+        words = [str(pool["pooling"]), f"layer {pool['layer']}"]
+        if "alpha" in pool:
+            words += [f"alpha {_number(pool['alpha'])}", str(pool["norm"])]
+        parts.append(", ".join(words))
+    return "; ".join(parts) or BASELINE
+
+
+def _number(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, (int, float)) else str(value)
+
+
+def data_facts(facts: Facts) -> Pairs:
+    """Data, network and recipe; the same keys are in a training's facts and in a study's."""
+    told: Pairs = []
+    if data := facts.get("data"):
+        options = _options(data)
+        share = [f"{100 * data['share']:g} % of it"] if data.get("share") else []
+        told.append(("data", ", ".join([data["name"], *share, *options, f"seed {data['seed']}"])))
+    if network := facts.get("setting") or facts.get("network"):
+        options = _options(network)
+        words = [str(network["network"]), f"width {network['width']}", *options]
+        if network.get("placement"):
+            words.append(f"placement {network['placement']}")
+        told.append(("network", ", ".join(words)))
+    if recipe := facts.get("recipe"):
+        words = [
+            str(recipe["optimiser"]),
+            f"rate {recipe['lr']:g}",
+            f"{recipe['epochs']} epochs",
+            f"batches of {recipe['batch_size']}",
+        ]
+        if recipe.get("weight_decay"):
+            words.append(f"weight decay {recipe['weight_decay']:g}")
+        if recipe.get("milestones"):
+            at = ", ".join(map(str, recipe["milestones"]))
+            words.append(f"rate times {recipe['gamma']:g} at {at}")
+        told.append(("recipe", ", ".join(words)))
+    return told
+
+
+def _options(facts: Facts) -> list[str]:
+    options = facts.get("options") or {}
+    return [f"{key.replace('_', ' ')} {value}" for key, value in options.items()]
+
+
+def result_facts(results: Sequence[Facts]) -> Pairs:
+    """Times, machine and origin of one or more results."""
+    if not results:
+        return []
+    told: Pairs = []
+    for key, name in (("seconds", "training"), ("fit_seconds", "fitting")):
+        seconds = [float(each[key]) for each in results if key in each]
+        if seconds:
+            text = duration(sum(seconds))
+            if len(seconds) > 1:
+                text += f" in all, {duration(statistics.mean(seconds))} on average"
+            told.append((f"time {name}", text))
+    for key, name in (
+        ("hardware", "machine"),
+        ("torch", "torch"),
+        ("commit", "commit"),
+        ("date", "date"),
+        ("command", "command"),
+    ):
+        values = list(dict.fromkeys(str(each[key]) for each in results if each.get(key)))
+        if values:
+            told.append((name, " / ".join(values[:3]) + (" / ..." if values[3:] else "")))
+    return told
+
+
+def duration(seconds: float) -> str:
+    """A time as people say it.
+
+    >>> duration(0.0312), duration(42), duration(3700)
+    ('0.031 s', '42 s', '1 h 2 min')
+    """
+    if seconds < 10:
+        return f"{seconds:.2g} s"
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def rows_so_far(study: str, trainings: Iterable[TrainingFolder]) -> list[Row]:
+    """A row for each setting among finished trainings, for a study that has no table yet."""
+    found: dict[str, list[TrainingFolder]] = {}
+    for each in trainings:
+        same = {key: value for key, value in each.facts.items() if key not in ("seed", "held_out")}
+        stage = "trials" if each.held_out is None else "search"
+        if each.result is not None:
+            found.setdefault(json.dumps([stage, same], sort_keys=True), []).append(each)
+    return [_row(study, own) for own in found.values()]
+
+
+def _row(study: str, trainings: Sequence[TrainingFolder]) -> Row:
+    first = trainings[0]
+    errors = [float(each.result["error"]) for each in trainings if each.result is not None]
+    setting, recipe = first.facts["setting"], first.facts["recipe"]
+    fitted = [pool for pool in first.pools if "alpha" in pool]
+
+    def joined(pools: Iterable[Facts], key: str) -> str:
+        return ", ".join(_number(pool[key]) for pool in pools)
+
+    share = first.facts["data"].get("share")
+    return Row(
+        study=study,
+        metric=ERROR if first.held_out is None else VALIDATION,
+        mean=statistics.mean(errors),
+        deviation=statistics.stdev(errors) if len(errors) > 1 else math.nan,
+        n=len(errors),
+        network=setting["network"],
+        data=first.facts["data"]["name"] + ("" if share is None else f", {100 * share:g} %"),
+        pooling=first.pools[-1]["pooling"] if first.pools else BASELINE,
+        layer=joined(first.pools, "layer"),
+        placement=setting.get("placement") or "",
+        alpha=joined(fitted, "alpha"),
+        norm=joined(fitted, "norm"),
+        components=joined(first.pools, "components"),
+        epochs=str(recipe["epochs"]),
+        batch=str(recipe["batch_size"]),
+    )

@@ -1,0 +1,203 @@
+"""How a classifier fares on corrupted and perturbed images, made as it goes or read from disk.
+
+Any callable will do, a module among them: images in, scores out. What the images are stands in
+`corruptions.py`, `perturbations.py` and `sets.py`, what is counted in `metrics.py`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from foveapool.robustness.corruption_metrics import SEVERITIES, CorruptionErrors
+from foveapool.robustness.flip_metrics import FlipRates
+from foveapool.robustness.perturbations import PERTURBATIONS
+from foveapool.robustness.predictions import Values
+from foveapool.robustness.result import RobustnessResult
+from foveapool.robustness.selection import (
+    checked_severities,
+    corruption_names,
+    perturbation_names,
+)
+from foveapool.robustness.sources import InFlight, OnDisk
+
+PRECISIONS = (torch.float32, torch.bfloat16, torch.float16)
+# Told after every batch: images done, images in all, and what they suffer.
+Progress = Callable[[int, int, str], None]
+
+
+def evaluate(
+    model: Callable[[Tensor], Tensor],
+    images: Values,
+    labels: Values,
+    normalise: Callable[[Tensor], Tensor] | None = None,
+    *,
+    corruptions: str | Iterable[str] = "standard",
+    severities: Iterable[int] = SEVERITIES,
+    perturbations: str | Iterable[str] = (),
+    batch: int = 1000,
+    device: torch.device | str | None = None,
+    seed: int = 0,
+    dtype: torch.dtype = torch.float32,
+    folder: str | os.PathLike[str] | None = None,
+    frost_folder: Path | str | None = None,
+    progress: Progress | None = None,
+) -> RobustnessResult:
+    """The errors and flips of a classifier: on clean images, under corruptions, in sequences.
+
+    model: a module or any callable that gives scores (B, K), or classes (B,), for what `normalise`
+    makes of a batch. images: clean, uint8 (n, H, W, 3) or (n, 3, H, W), tensor or array; labels:
+    (n,). normalise: from uint8 images, laid out as `images` are, to the model's input; None if the
+    model takes bytes itself.
+
+    corruptions: "standard", "all", names or (). perturbations: "all", names or (); a noise of
+    level 2 is "shot_noise_2". batch: images that the model sees at once. device: where to work,
+    by default where the model is; the model is moved there and stays. seed: of the random ones.
+    dtype: another precision than float32 is torch's autocast. folder: read published sets there
+    (.../CIFAR-10-C, .../CIFAR-10-P or a folder that holds both) instead of making the images.
+
+    The model is in evaluation mode meanwhile, without gradients; every module's own mode is put
+    back. Scores that are NaN are an error.
+    """
+    pixels, channels_first = _pixels(images)
+    truth = _labels(labels, len(pixels))
+    chosen, sequences = corruption_names(corruptions), perturbation_names(perturbations)
+    chosen_severities = checked_severities(severities)
+    if batch < 1:
+        raise ValueError(f"batch: got {batch}, wanted 1 or more")
+    if dtype not in PRECISIONS:
+        raise ValueError(f"dtype: got {dtype}, wanted one of {', '.join(map(str, PRECISIONS))}")
+    place = _placed(model, device)
+    pixels, truth = pixels.to(place), truth.to(place)
+    source: InFlight | OnDisk = InFlight(pixels, seed, frost_folder)
+    if folder is not None:
+        source = OnDisk(Path(folder), truth, chosen, chosen_severities, sequences)
+    frames = sum(PERTURBATIONS[name].frames for name in sequences)
+    total = len(pixels) * (1 + len(chosen) * len(chosen_severities) + frames)
+    classify = _Classifier(model, normalise, channels_first, batch, place, dtype, total, progress)
+    errors, flips = CorruptionErrors(), FlipRates()
+    with _evaluating(model):
+        answers = classify(pixels, "clean images")
+        _check_classes(answers, truth)
+        errors.update_clean(answers, truth)
+        for name in chosen:
+            for severity in chosen_severities:
+                start = 0
+                for part in source.corrupted(name, severity):
+                    answers = classify(part, name)
+                    errors.update(name, severity, answers, truth[start : start + len(part)])
+                    start += len(part)
+        for name in sequences:
+            for part in source.perturbed(name):
+                answers = classify(part.flatten(0, 1), name)
+                flips.update(name, answers.unflatten(0, part.shape[:2]))
+    return RobustnessResult(errors.compute(), flips.compute())
+
+
+@dataclass
+class _Classifier:
+    """The model on images of any number, told of as they are done."""
+
+    model: Callable[[Tensor], Tensor]
+    normalise: Callable[[Tensor], Tensor] | None
+    channels_first: bool
+    batch: int
+    device: torch.device
+    dtype: torch.dtype
+    total: int
+    progress: Progress | None
+    done: int = 0
+
+    def __call__(self, pixels: Tensor, what: str) -> Tensor:
+        """The scores (n, K) or classes (n,) of uint8 images (n, H, W, 3)."""
+        found = []
+        for part in pixels.split(self.batch):
+            part = part.to(self.device)
+            # A view: the model then sees the memory format that convolutions like best.
+            part = part.permute(0, 3, 1, 2) if self.channels_first else part
+            values = part if self.normalise is None else self.normalise(part)
+            mixed = self.dtype != torch.float32
+            with torch.autocast(self.device.type, self.dtype, enabled=mixed):
+                answers = self.model(values)
+            if not isinstance(answers, Tensor) or answers.shape[:1] != part.shape[:1]:
+                raise ValueError(
+                    f"model: got {_described(answers)} for {len(part)} images, wanted a tensor of "
+                    f"scores ({len(part)}, K); wrap it in a function that returns them"
+                )
+            found.append(answers.float() if answers.is_floating_point() else answers)
+            self.done += len(part)
+            if self.progress is not None:
+                self.progress(self.done, self.total, what)
+        return torch.cat(found)
+
+
+def _pixels(images: Values) -> tuple[Tensor, bool]:
+    """The images as uint8 (n, H, W, 3), and whether they came with their channels first."""
+    found = torch.as_tensor(images)
+    if found.dtype != torch.uint8 or found.dim() != 4 or 3 not in (found.shape[3], found.shape[1]):
+        raise ValueError(
+            f"images: got {found.dtype} {tuple(found.shape)}, wanted clean uint8 images "
+            "(n, H, W, 3) or (n, 3, H, W), not normalised: `normalise` does that afterwards"
+        )
+    if not len(found):
+        raise ValueError("images: got none, wanted one or more")
+    if found.shape[3] == 3:
+        return found, False
+    return found.permute(0, 2, 3, 1).contiguous(), True
+
+
+def _labels(labels: Values, count: int) -> Tensor:
+    found = torch.as_tensor(labels)
+    if found.shape != (count,) or found.is_floating_point() or found.dtype == torch.bool:
+        raise ValueError(
+            f"labels: got {found.dtype} {tuple(found.shape)}, wanted whole numbers ({count},), one "
+            "an image"
+        )
+    return found.long()
+
+
+def _placed(model: Callable[[Tensor], Tensor], device: torch.device | str | None) -> torch.device:
+    """Where to work; a module is moved there."""
+    if not isinstance(model, nn.Module):
+        return torch.device(device or "cpu")
+    if device is not None:
+        model.to(device)
+        return torch.device(device)
+    tensors = [*model.parameters(), *model.buffers()]
+    return tensors[0].device if tensors else torch.device("cpu")
+
+
+def _check_classes(answers: Tensor, labels: Tensor) -> None:
+    """A label that the model has no score for would count as an error of the model."""
+    if answers.dim() == 2 and not 0 <= int(labels.min()) <= int(labels.max()) < answers.shape[1]:
+        raise ValueError(
+            f"labels: got {int(labels.min())} to {int(labels.max())}, wanted 0 to "
+            f"{answers.shape[1] - 1}: the model has {answers.shape[1]} classes"
+        )
+
+
+def _described(answers: object) -> str:
+    if isinstance(answers, Tensor):
+        return f"{answers.dtype} {tuple(answers.shape)}"
+    return type(answers).__name__
+
+
+@contextmanager
+def _evaluating(model: Callable[[Tensor], Tensor]) -> Iterator[None]:
+    """Evaluation mode without gradients; every module's own mode is put back, come what may."""
+    modules = model.modules() if isinstance(model, nn.Module) else ()
+    modes = {module: module.training for module in modules}
+    try:
+        for module in modes:
+            module.training = False
+        with torch.no_grad():
+            yield
+    finally:
+        for module, training in modes.items():
+            module.training = training

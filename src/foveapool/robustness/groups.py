@@ -1,0 +1,93 @@
+"""The names of the corruptions and perturbations, and the groups that papers average over.
+
+Plain tuples, so that metrics need no image code. What each name does to an image is told in
+`corruptions.py` and `perturbations.py`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+STANDARD_CORRUPTIONS = (
+    "gaussian_noise",
+    "shot_noise",
+    "impulse_noise",
+    "defocus_blur",
+    "glass_blur",
+    "motion_blur",
+    "zoom_blur",
+    "snow",
+    "frost",
+    "fog",
+    "brightness",
+    "contrast",
+    "elastic_transform",
+    "pixelate",
+    "jpeg_compression",
+)
+EXTRA_CORRUPTIONS = ("speckle_noise", "gaussian_blur", "spatter", "saturate")
+ALL_CORRUPTIONS = STANDARD_CORRUPTIONS + EXTRA_CORRUPTIONS
+# Those that move pixels, as Table 2 of the paper groups them.
+GEOMETRIC_CORRUPTIONS = (
+    "defocus_blur",
+    "glass_blur",
+    "motion_blur",
+    "zoom_blur",
+    "elastic_transform",
+)
+
+# The generator of CIFAR-10-P and its evaluation script disagree about one name: snow or spatter.
+GENERATOR_TEN = (
+    "gaussian_noise",
+    "shot_noise",
+    "motion_blur",
+    "zoom_blur",
+    "snow",
+    "brightness",
+    "translate",
+    "rotate",
+    "tilt",
+    "scale",
+)
+EVALUATION_TEN = tuple("spatter" if name == "snow" else name for name in GENERATOR_TEN)
+ALL_PERTURBATIONS = (*GENERATOR_TEN, "speckle_noise", "gaussian_blur", "spatter", "shear")
+# As Table 3 of the paper groups them.
+GEOMETRIC_PERTURBATIONS = (
+    "scale",
+    "rotate",
+    "tilt",
+    "translate",
+    "shear",
+    "motion_blur",
+    "zoom_blur",
+    "gaussian_blur",
+)
+NOISE_LEVELS = (1, 2, 3)
+
+
+def is_noise(name: str) -> bool:
+    """Whether frames are compared with the first one (noise) or with the one before."""
+    return "noise" in name
+
+
+def at_level(name: str, level: int) -> str:
+    """The name of a noise's file of that level, "shot_noise_2"; other names stay as they are."""
+    return f"{name}_{level}" if is_noise(name) and level > 1 else name
+
+
+# The 20 files of CIFAR-10-P: 14 sequences, the three noises at three levels.
+PERTURBATION_FILES = tuple(
+    at_level(name, level)
+    for name in ALL_PERTURBATIONS
+    for level in (NOISE_LEVELS if is_noise(name) else (1,))
+)
+
+
+def check_name(kind: str, name: str, known: Iterable[str]) -> None:
+    """ValueError with the nearest known names if `name` is none of them."""
+    known = list(known)
+    if name not in known:
+        near = difflib.get_close_matches(str(name), known)
+        hint = f"did you mean {' or '.join(map(repr, near))}?" if near else "choose one of these"
+        raise ValueError(f"{kind}: got {name!r}, wanted one of {', '.join(known)}; {hint}")

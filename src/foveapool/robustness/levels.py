@@ -1,0 +1,66 @@
+"""Bytes to the unit scale and back, as the authors of CIFAR-10-C do it, and the images that pass.
+
+Results are cut down to whole levels, never rounded: a value that is no exact level loses half a
+level on average. Every corruption and perturbation of this room starts and ends here.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+# The side of the images that the authors' parameters are meant for.
+SIDE = 32
+SMALLEST = 16
+
+
+def divided(values: Tensor, number: float) -> Tensor:
+    """values / number to the last bit, which decides where results are cut down to levels.
+
+    A GPU would multiply by the reciprocal of a plain number.
+    """
+    return values / torch.full((), number, dtype=values.dtype, device=values.device)
+
+
+def to_unit(images: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
+    """uint8 levels as values from 0 to 1."""
+    return divided(images.to(dtype), 255)
+
+
+def to_levels(values: Tensor) -> Tensor:
+    """Values on the unit scale as uint8, clipped and cut down to whole levels."""
+    return (values.clamp(0, 1) * 255).to(torch.uint8)
+
+
+def scale_of(images: Tensor) -> float:
+    """How many times longer the shorter side of (N, H, W, ...) is than 32 pixels, 1 if it is not.
+
+    Lengths of corruptions grow by it. They do not shrink with smaller images: most are a pixel or
+    two, and less than that would be nothing.
+    """
+    return max(1.0, min(images.shape[1:3]) / SIDE)
+
+
+def check_images(images: Tensor) -> None:
+    """ValueError unless these are uint8 images (N, H, W, 3) of 16 pixels or more a side."""
+    if not isinstance(images, Tensor):
+        raise ValueError(
+            f"images: got {type(images).__name__}, wanted a torch tensor; torch.from_numpy makes "
+            "one of an array"
+        )
+    if images.dtype != torch.uint8:
+        raise ValueError(
+            f"images: got {images.dtype}, wanted uint8 levels from 0 to 255, not normalised; from "
+            "values between 0 and 1, (images * 255).round().to(torch.uint8) makes them"
+        )
+    if images.dim() != 4 or images.shape[3] != 3:
+        raise ValueError(
+            f"images: got shape {tuple(images.shape)}, wanted (N, H, W, 3), the channels last; "
+            "permute(0, 2, 3, 1) brings (N, 3, H, W) there, and expand(-1, -1, -1, 3) a grey "
+            "(N, H, W, 1)"
+        )
+    if min(images.shape[1:3]) < SMALLEST:
+        raise ValueError(
+            f"images: got {images.shape[1]} x {images.shape[2]} pixels, wanted {SMALLEST} or more "
+            "a side; below that the kernels are larger than the picture"
+        )

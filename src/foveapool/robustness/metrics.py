@@ -1,0 +1,73 @@
+"""The metrics of CIFAR-10-C and CIFAR-10-P in one place, by name.
+
+Pure functions, and two classes that take a model's answers batch by batch: `CorruptionErrors` and
+`FlipRates`. Errors, flip probabilities and rates are fractions; the papers print percent.
+"""
+
+from foveapool.robustness.corruption_metrics import (
+    SEVERITIES,
+    CorruptionErrors,
+    CorruptionTable,
+    corruption_error,
+    error_rate,
+    relative_corruption_error,
+    unnormalised_ce,
+)
+from foveapool.robustness.flip_metrics import (
+    FlipRates,
+    FlipTable,
+    flip_probability,
+    flip_rates,
+    over_levels,
+    rank_changes,
+    ranks,
+    top5_distance,
+    top5_distances,
+    zipf_distance,
+    zipf_distances,
+)
+from foveapool.robustness.groups import (
+    ALL_CORRUPTIONS,
+    ALL_PERTURBATIONS,
+    EVALUATION_TEN,
+    EXTRA_CORRUPTIONS,
+    GENERATOR_TEN,
+    GEOMETRIC_CORRUPTIONS,
+    GEOMETRIC_PERTURBATIONS,
+    PERTURBATION_FILES,
+    STANDARD_CORRUPTIONS,
+    is_noise,
+)
+from foveapool.robustness.predictions import mean_over
+
+__all__ = [
+    "ALL_CORRUPTIONS",
+    "ALL_PERTURBATIONS",
+    "EVALUATION_TEN",
+    "EXTRA_CORRUPTIONS",
+    "GENERATOR_TEN",
+    "GEOMETRIC_CORRUPTIONS",
+    "GEOMETRIC_PERTURBATIONS",
+    "PERTURBATION_FILES",
+    "SEVERITIES",
+    "STANDARD_CORRUPTIONS",
+    "CorruptionErrors",
+    "CorruptionTable",
+    "FlipRates",
+    "FlipTable",
+    "corruption_error",
+    "error_rate",
+    "flip_probability",
+    "flip_rates",
+    "is_noise",
+    "mean_over",
+    "over_levels",
+    "rank_changes",
+    "ranks",
+    "relative_corruption_error",
+    "top5_distance",
+    "top5_distances",
+    "unnormalised_ce",
+    "zipf_distance",
+    "zipf_distances",
+]

@@ -1,0 +1,103 @@
+"""What an evaluation found, as plain data: one network's, or the mean over several trials."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from foveapool.robustness.corruption_metrics import CorruptionTable
+from foveapool.robustness.flip_metrics import FlipTable
+
+
+def _no_flips() -> FlipTable:
+    return FlipTable({}, {}, {})
+
+
+@dataclass(frozen=True)
+class RobustnessResult:
+    """Errors and flips of one classifier as fractions; parts that were not asked for are empty.
+
+    corruptions: `.errors[name][severity]`, `.clean`, and CE, mCE by methods. perturbations: by
+    file, `.flip_probability["shot_noise_2"]`, `.top5_distance`, `.zipf_distance`, and mean flip
+    rates by methods. trials: how many networks this is the mean of.
+    """
+
+    corruptions: CorruptionTable
+    perturbations: FlipTable = field(default_factory=_no_flips)
+    trials: int = 1
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain dicts and numbers, for JSON; `from_dict` reads them."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> RobustnessResult:
+        """The result that `to_dict` gave, before or after its way through JSON.
+
+        >>> result = RobustnessResult(CorruptionTable({"fog": {1: 0.25}}, clean=0.125))
+        >>> import json
+        >>> RobustnessResult.from_dict(json.loads(json.dumps(result.to_dict()))) == result
+        True
+        """
+        try:
+            corruptions, flips = values["corruptions"], values["perturbations"]
+            # JSON knows no keys but strings.
+            errors = {
+                name: {int(severity): float(error) for severity, error in found.items()}
+                for name, found in corruptions["errors"].items()
+            }
+            clean = corruptions["clean"]
+            return cls(CorruptionTable(errors, clean), FlipTable(**flips), values["trials"])
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise ValueError(
+                f"result: not what RobustnessResult.to_dict gives ({error!r}); evaluate again"
+            ) from error
+
+    def figures(self) -> dict[str, float]:
+        """Every figure under a name of its own, shares in percent: the rows of a results file.
+
+        >>> RobustnessResult(CorruptionTable({"fog": {1: 0.25}}, clean=0.125)).figures()
+        {'error %, clean': 12.5, 'error %, fog, severity 1': 25.0}
+        """
+        corruptions, flips = self.corruptions, self.perturbations
+        found = {} if corruptions.clean is None else {"error %, clean": 100 * corruptions.clean}
+        for name, errors in corruptions.errors.items():
+            found |= {f"error %, {name}, severity {s}": 100 * e for s, e in errors.items()}
+        for what, scale, values in (
+            ("flip probability %", 100, flips.flip_probability),
+            ("top-5 distance", 1, flips.top5_distance),
+            ("Zipf distance", 1, flips.zipf_distance),
+        ):
+            found |= {f"{what}, {name}": scale * value for name, value in values.items()}
+        return found
+
+
+def mean_of(results: Sequence[RobustnessResult]) -> RobustnessResult:
+    """The mean over trials of one kind of network, as the paper averages over five models."""
+    if not results:
+        raise ValueError("results: got none, wanted those of one trial or more")
+    first = results[0].figures().keys()
+    for result in results[1:]:
+        if different := first ^ result.figures().keys():
+            raise ValueError(
+                f"results: only some of the trials have {', '.join(sorted(different)[:3])}; wanted "
+                "all evaluated on the same corruptions and perturbations"
+            )
+    if len({result.perturbations.difficulty for result in results}) > 1:
+        raise ValueError("results: got flips at several difficulties, wanted those of one")
+    weights = [result.trials for result in results]
+    values = [result.to_dict() for result in results]
+    mean = {part: _mean([each[part] for each in values], weights) for part in values[0]}
+    mean["perturbations"]["difficulty"] = results[0].perturbations.difficulty
+    return RobustnessResult.from_dict({**mean, "trials": sum(weights)})
+
+
+def _mean(values: Sequence[Any], weights: Sequence[int]) -> Any:
+    """The weighted mean of numbers, and of dicts of numbers however deep; None stays None."""
+    if isinstance(values[0], dict):
+        return {key: _mean([each[key] for each in values], weights) for key in values[0]}
+    if values[0] is None:
+        return None
+    return math.fsum(w * v for w, v in zip(weights, values, strict=True)) / sum(weights)

@@ -1,0 +1,200 @@
+"""Tables in the shape of the paper's Tables 2 and 3, beside what the paper prints.
+
+Plain text in cells: the command line prints them, documents take them as Markdown, others as CSV.
+Shares are in percent; 100 is the baseline's own CE and flip rate, and lower is better.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from foveapool.robustness.compare import (
+    CORRUPTION_GROUPS,
+    PERTURBATION_GROUPS,
+    better,
+    comparison,
+    corruption_ratios,
+    levels,
+    perturbation_ratios,
+    standing,
+)
+from foveapool.robustness.groups import NOISE_LEVELS, at_level, is_noise
+from foveapool.robustness.paper import paper
+from foveapool.robustness.result import RobustnessResult
+
+NONE = "-"
+BASELINE, OURS = "baseline", "ours"
+PAPER_BASELINE, PAPER_POOLING = "paper, ResNet", "paper, pooling"
+RECONSTRUCTED = (
+    "In brackets: for severity 4 of its baseline the paper prints the row of severity 3 once more; "
+    "these follow from its CE, to half a point or so."
+)
+RESTS = (
+    "The paper's mean error of the ResNet and its relative mCE rest on a row that was "
+    "reconstructed from its CE."
+)
+LEVELS = (
+    "Mean flip probabilities and mFR take the noises at level 1, as their authors do; the flip "
+    "rates that are counted average the levels, as the paper does."
+)
+
+
+@dataclass(frozen=True)
+class Table:
+    """A head, rows of cells and notes below; `name` is fit for a file."""
+
+    name: str
+    title: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    notes: tuple[str, ...] = ()
+
+    def markdown(self) -> str:
+        """The table as a document takes it, its notes below."""
+        lines = [self.header, ("---",) * len(self.header), *self.rows]
+        text = "\n".join("| " + " | ".join(line) + " |" for line in lines)
+        return "\n\n".join([text, *self.notes])
+
+    def csv(self) -> str:
+        """Head and rows as comma-separated values."""
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows([self.header, *self.rows])
+        return text.getvalue()
+
+
+def tables(ours: RobustnessResult, baseline: RobustnessResult | None = None) -> list[Table]:
+    """All that can be said of a result: a summary, then corruptions and perturbations by group.
+
+    Without a baseline there are errors and flips, but neither CE nor flip rates nor counts.
+    """
+    found = [summary_table(ours, baseline)]
+    for group, names in CORRUPTION_GROUPS.items():
+        if there := [name for name in names if name in ours.corruptions.errors]:
+            found.append(corruption_table(group, there, ours, baseline))
+    for group, names in PERTURBATION_GROUPS.items():
+        if there := [name for name in names if levels(ours, name)]:
+            found.append(perturbation_table(group, there, ours, baseline))
+    return found
+
+
+def summary_table(ours: RobustnessResult, baseline: RobustnessResult | None = None) -> Table:
+    """The means and counts in which papers sum a network up."""
+    columns = {model: standing(result) for model, result in _models(ours, baseline)}
+    if baseline is not None:
+        columns[OURS] |= comparison(ours, baseline)
+    columns[PAPER_POOLING] |= comparison(paper().pooling, paper().baseline)
+    rows = [
+        (label, *(column.get(label, NONE) for column in columns.values()))
+        for label in columns[OURS]
+    ]
+    told = " ".join(columns[OURS])
+    notes = [note for word, note in (("15 corruptions", RESTS), ("all 14", LEVELS)) if word in told]
+    header = ("percent, or how many", *columns)
+    return Table("summary", "Summary", header, tuple(rows), tuple(notes))
+
+
+def corruption_table(
+    group: str,
+    names: Sequence[str],
+    ours: RobustnessResult,
+    baseline: RobustnessResult | None = None,
+) -> Table:
+    """Errors by severity and CE of some corruptions, as in Table 2."""
+    severities = sorted({s for name in names for s in ours.corruptions.errors[name]})
+    rows, notes = [], []
+    for model, result in _models(ours, baseline):
+        for severity in severities:
+            cells = [_error(result, name, severity) for name in names]
+            if all(cell == NONE for cell in cells):
+                continue
+            if model == PAPER_BASELINE and severity in paper().reconstructed:
+                cells = [f"({cell})" for cell in cells]
+                notes.append(RECONSTRUCTED)
+            rows.append((model, str(severity), *cells))
+    if baseline is not None:
+        ratios = corruption_ratios(ours, baseline)
+        rows += _ratio_rows("CE", names, ratios, paper().ce)
+        notes.insert(0, _counts("CE", f"{group} corruptions", names, ratios, paper().ce))
+        if len(severities) < 5:
+            listed = ", ".join(map(str, severities))
+            notes.append(f"CE is over severity {listed} alone; the paper's is over all five.")
+    titles = [paper().corruption_titles.get(name, name) for name in names]
+    title = f"Corruptions, {group}: error % by severity"
+    header = ("", "severity", *titles)
+    return Table(f"corruptions-{group}", title, header, tuple(rows), tuple(notes))
+
+
+def perturbation_table(
+    group: str,
+    names: Sequence[str],
+    ours: RobustnessResult,
+    baseline: RobustnessResult | None = None,
+) -> Table:
+    """Flip probabilities, those of noises by level, and flip rates, as in Table 3."""
+    rows, notes = [], []
+    for model, result in _models(ours, baseline):
+        for level in NOISE_LEVELS:
+            cells = [_flips(result, name, level) for name in names]
+            if any(cell not in ("", NONE) for cell in cells):
+                rows.append((model, str(level), *cells))
+    if baseline is not None:
+        ratios = perturbation_ratios(ours, baseline)
+        rows += _ratio_rows("flip rate", names, ratios, paper().rate)
+        notes.append(_counts("flip rate", f"{group} perturbations", names, ratios, paper().rate))
+        if any(is_noise(name) and len(levels(ours, name)) < len(NOISE_LEVELS) for name in names):
+            notes.append("Flip rates are over the levels shown; the paper's average all three.")
+    titles = [paper().perturbation_titles[name] for name in names]
+    title = f"Perturbations, {group}: flip probability %"
+    header = ("", "level", *titles)
+    return Table(f"perturbations-{group}", title, header, tuple(rows), tuple(notes))
+
+
+def _models(
+    ours: RobustnessResult, baseline: RobustnessResult | None
+) -> list[tuple[str, RobustnessResult]]:
+    """The models that a table has rows or columns of."""
+    found = [(BASELINE, baseline)] if baseline is not None else []
+    paper_models = [(PAPER_BASELINE, paper().baseline), (PAPER_POOLING, paper().pooling)]
+    return [*found, (OURS, ours), *paper_models]
+
+
+def _error(result: RobustnessResult, name: str, severity: int) -> str:
+    error = result.corruptions.errors.get(name, {}).get(severity)
+    return NONE if error is None else f"{100 * error:.1f}"
+
+
+def _flips(result: RobustnessResult, name: str, level: int) -> str:
+    if level > 1 and not is_noise(name):
+        return ""
+    flips = result.perturbations.flip_probability.get(at_level(name, level))
+    return NONE if flips is None else f"{100 * flips:.2f}"
+
+
+def _ratio_rows(
+    what: str, names: Sequence[str], ours: Mapping[str, float], printed: Mapping[str, float]
+) -> list[tuple[str, ...]]:
+    """The last rows of the paper's tables: ours, and as it prints them."""
+    rows = []
+    for model, ratios in ((what, ours), (f"{what}, paper", printed)):
+        if any(name in ratios for name in names):
+            cells = [f"{100 * ratios[name]:.1f}" if name in ratios else NONE for name in names]
+            rows.append((model, "", *cells))
+    return rows
+
+
+def _counts(
+    what: str,
+    kind: str,
+    names: Sequence[str],
+    ours: Mapping[str, float],
+    printed: Mapping[str, float],
+) -> str:
+    """The paper's claim, counted the same way of ours."""
+    start = f"{what[0].upper()}{what[1:]} below 100, better than the baseline"
+    text = f"{start}: {better(names, ours)} {kind}"
+    if any(name in printed for name in names):
+        text += f"; in the paper {better(names, printed)}"
+    return f"{text}."

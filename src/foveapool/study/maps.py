@@ -1,0 +1,111 @@
+"""Maps before a pooling: what reaches it in the network that its operator was fitted on.
+
+For whoever wants to look at some of them; what the fit sums up is in `trial.scatter_at`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from foveapool.data.batches import plain_batches, resident
+from foveapool.data.images import DataSet
+from foveapool.pooling.operator import PoolingOperator
+from foveapool.pooling.storage import load_tensors
+from foveapool.runs import TRAINING, read_json
+from foveapool.study.fits import WEIGHTS
+from foveapool.study.setting import Setting
+from foveapool.study.training import Means, Source, Training, trial_of
+from foveapool.surgery.capture import inputs_of
+from foveapool.training.parallel import chosen_device
+from foveapool.training.recipe import Recipe
+
+COUNT = 300
+
+
+class SampleMaps(NamedTuple):
+    """Images, the maps of a layer for them, and what they show."""
+
+    images: Tensor  # uint8 (n, C, H, W)
+    maps: Tensor  # (n, C, h, w)
+    labels: Tensor  # (n,)
+    classes: tuple[str, ...]
+
+
+def sample_maps(
+    network: Any, data: DataSet, module: str, device: str | None = None, count: int = COUNT
+) -> SampleMaps:
+    """The first images that the network is measured on, and what reaches a module for them."""
+    place = chosen_device(device)
+    network.to(place)
+    some = data.test.part(torch.arange(min(count, len(data.test))))
+    _, images = resident(replace(data, test=some), place)
+    maps = [inputs_of(network, batch, [module])[module] for batch, _ in plain_batches(images)]
+    return SampleMaps(some.images, torch.cat(maps).cpu(), some.labels, some.classes)
+
+
+def maps_of_fit(operator: Path, means: Means | None = None) -> SampleMaps:
+    """The maps that an operator-LAYER.safetensors in a training's folder is for.
+
+    Those of the network that it was fitted on: its weights have to be there still, since nothing
+    is trained here.
+    """
+    means = means or Means("cpu")
+    layer, folder = layer_of(operator), operator.parent
+    training = _training(folder)
+    setting = training.setting
+    while setting.pools and setting.pools[-1].layer != layer:
+        setting = replace(setting, pools=setting.pools[:-1])
+    before = replace(training, setting=setting).fitted_on
+    if before is None:
+        raise ValueError(f"{folder}: no pooling at layer {layer} was fitted, wanted a closed form")
+    its = folder.parent / before.name
+    weights, _ = load_tensors(its / WEIGHTS, "weights")
+    kept = {
+        pool.layer: PoolingOperator.load(its / f"operator-{pool.layer}.safetensors")
+        for pool in before.setting.pools
+        if pool.is_fitted
+    }
+    trial = trial_of(before, means)
+    network = trial.network(kept)
+    try:
+        network.load_state_dict(weights)
+    except RuntimeError as error:
+        raise ValueError(f"{its / WEIGHTS}: not the weights of this network: {error}") from error
+    module = network.site(layer, setting.placement).module
+    return sample_maps(network, trial.data, module, means.device)
+
+
+def layer_of(operator: Path) -> int:
+    """The layer in an operator's file name.
+
+    >>> layer_of(Path("run/operator-3.safetensors"))
+    3
+    """
+    found = re.match(r"operator-(\d+)\b", operator.name)
+    if found is None:
+        raise ValueError(
+            f"{operator}: an operator of an unknown layer, wanted operator-LAYER.safetensors"
+        )
+    return int(found[1])
+
+
+def _training(folder: Path) -> Training:
+    try:
+        facts = read_json(folder / TRAINING)
+        part = facts["held_out"]
+        held_out = {} if part is None else {"part": part["number"], "held_out": part["size"]}
+        return Training(
+            Setting.from_facts(facts["setting"]),
+            Source(**facts["data"]),
+            Recipe.from_dict(facts["recipe"]),
+            facts["seed"],
+            **held_out,
+        )
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"{folder / TRAINING}: {error!r}; wanted a training's facts") from error

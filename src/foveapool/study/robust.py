@@ -1,0 +1,79 @@
+"""Robustness as the last step of a training: measured in flight, so that no network is kept."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch import nn
+
+from foveapool.data.images import DataSet
+from foveapool.data.normalise import normaliser
+from foveapool.records import Row
+from foveapool.robustness.compare import corruption_ratios, perturbation_ratios
+from foveapool.robustness.evaluate import evaluate
+from foveapool.robustness.result import RobustnessResult, mean_of
+from foveapool.training.parallel import chosen_device
+
+CORRUPTIONS, PERTURBATIONS = "corruptions", "perturbations"
+
+
+def check_asked(asked: Sequence[str]) -> None:
+    """Refuses what cannot be measured."""
+    for name in asked:
+        if name not in (CORRUPTIONS, PERTURBATIONS):
+            raise ValueError(
+                f"robustness: got {name!r}, wanted {CORRUPTIONS!r}, {PERTURBATIONS!r} or both"
+            )
+
+
+def measured(
+    network: nn.Module, data: DataSet, asked: Sequence[str], device: str | None
+) -> dict[str, Any]:
+    """How the network fares on the test images, corrupted; as JSON can hold it."""
+    result = evaluate(
+        network,
+        data.test.images,
+        data.test.labels,
+        normaliser(data),
+        corruptions="standard" if CORRUPTIONS in asked else (),
+        perturbations="all" if PERTURBATIONS in asked else (),
+        device=chosen_device(device),
+    )
+    return result.to_dict()
+
+
+def robustness_rows(
+    results: Sequence[Mapping[str, Any]],
+    baseline: Sequence[Mapping[str, Any]] | None,
+    columns: Mapping[str, Any],
+) -> list[Row]:
+    """A row for each figure that the trainings measured, and for each ratio to the baseline's."""
+    if not all("robustness" in each for each in results):
+        return []
+    found = [RobustnessResult.from_dict(each["robustness"]) for each in results]
+    rows = []
+    figures = [each.figures() for each in found]
+    for metric in figures[0]:
+        values = [each[metric] for each in figures]
+        mean = math.fsum(values) / len(values)
+        spread = math.nan
+        if len(values) > 1:
+            spread = math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (len(values) - 1))
+        rows.append(Row(metric=metric, mean=mean, deviation=spread, n=len(values), **columns))
+    if baseline is None:
+        return rows
+    ours = mean_of(found)
+    theirs = mean_of([RobustnessResult.from_dict(each["robustness"]) for each in baseline])
+    for what, ratios in (
+        ("CE %", corruption_ratios(ours, theirs)),
+        ("flip rate %", perturbation_ratios(ours, theirs)),
+    ):
+        for name, ratio in ratios.items():
+            # A ratio of means: there is one of it.
+            metric, spread = f"{what}, {name}", math.nan
+            rows.append(
+                Row(metric=metric, mean=100 * ratio, deviation=spread, n=len(found), **columns)
+            )
+    return rows

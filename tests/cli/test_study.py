@@ -1,0 +1,273 @@
+"""`foveapool study` and `foveapool results`: from a preset to a table, and what mistakes get."""
+
+import builtins
+import csv
+import io
+import json
+import shutil
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from foveapool.cli.results import results_command
+from foveapool.cli.study import study_command
+from foveapool.records import ERROR, Row, append_rows, read_rows
+from foveapool.study.presets import preset_names
+from foveapool.study.trial import Trial
+
+app = typer.Typer()
+app.command("study")(study_command)
+app.command("results")(results_command)
+
+TINY = """
+title = "A tiny one"
+[data]
+name = "street-digits"
+options = { train_size = 160, test_size = 64 }
+[network]
+width = 4
+[recipe]
+epochs = 1
+batch_size = 32
+[trials]
+seeds = 2
+[[search]]
+layers = [3]
+alphas = [5, 25]
+norms = ["l2"]
+parts = 1
+held_out = 0.2
+[[arm]]
+pooling = "baseline"
+[[arm]]
+pooling = "closed-form"
+"""
+QUICK = ("--at-once", 1, "--device", "cpu")
+
+
+def run(*words):
+    # A terminal wide enough for a table.
+    return CliRunner(env={"COLUMNS": "200"}).invoke(app, [str(word) for word in words])
+
+
+def refused(*words):
+    """The one line that a mistake gets."""
+    done = run(*words)
+    assert done.exit_code == 2, done.output
+    assert "Traceback" not in done.output
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    return line
+
+
+@pytest.fixture
+def preset(tmp_path):
+    path = tmp_path / "tiny.toml"
+    path.write_text(TINY)
+    return path
+
+
+@pytest.fixture
+def no_training(monkeypatch):
+    """Nothing may be trained into a folder any more."""
+    monkeypatch.setattr(Trial, "run", None)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A folder with the tiny study done, and what the command said."""
+    folder = tmp_path_factory.mktemp("finished")
+    (folder / "tiny.toml").write_text(TINY)
+    words = (folder / "tiny.toml", "--runs", folder / "runs", "--results", folder / "all.csv")
+    return folder, run("study", *words, *QUICK)
+
+
+def test_a_study_prints_its_table_and_leaves_its_rows(finished):
+    folder, done = finished
+    assert done.exit_code == 0, done.output
+    rows = read_rows(folder / "runs" / "studies" / "tiny" / "rows.csv")
+    errors = [row for row in rows if row.metric == ERROR]
+    assert [row.pooling for row in errors] == ["baseline", "closed-form"]
+    for row in errors:
+        assert f"{row.mean:.2f}" in done.stdout
+        assert row.command and row.commit and row.n == 2
+    selection = read_rows(folder / "runs" / "studies" / "tiny" / "selection.csv")
+    # As text, since a deviation that is no number equals no other.
+    assert str(read_rows(folder / "all.csv")) == str([*selection, *rows])
+    assert "held-out part 0" in done.stderr and "seed 1" in done.stderr
+
+
+def test_the_same_command_again_trains_nothing(finished, no_training):
+    folder, first = finished
+    again = run("study", folder / "tiny.toml", "--runs", folder / "runs", *QUICK)
+    assert again.exit_code == 0 and again.stdout == first.stdout
+
+
+def test_a_dry_run_says_what_would_be_done_and_does_nothing(preset, tmp_path, no_training):
+    done = run("study", preset, "--runs", tmp_path / "runs", "--dry-run", *QUICK)
+    assert done.exit_code == 0, done.output
+    # A baseline and two alphas for the one part, then two seeds of two arms.
+    assert "7 trainings, 0 of them done; about 0:" in done.stdout
+    assert "2 settings on 1 held-out parts of 20 %" in done.stdout
+    assert not (tmp_path / "runs" / "trainings").exists()
+    assert not (tmp_path / "runs" / "studies").exists()
+
+
+def test_a_dry_run_knows_what_is_done(finished, no_training):
+    folder, _ = finished
+    done = run("study", folder / "tiny.toml", "--runs", folder / "runs", "--dry-run", *QUICK)
+    assert "7 trainings, 7 of them done; about 0:00:00 for the other 0" in done.stdout
+
+
+def test_values_can_be_set(preset, tmp_path, no_training):
+    changes = ("--set", "trials.seeds=5", "--set", "recipe.epochs=3")
+    done = run("study", preset, "--runs", tmp_path / "runs", "--dry-run", *changes, *QUICK)
+    assert "3 epochs of batches of 32, 5 seeds" in done.stdout
+    assert "13 trainings" in done.stdout
+
+
+def test_without_a_preset_the_presets_are_listed():
+    assert run("study").stdout.split() == preset_names()
+
+
+def test_a_damaged_training_is_told_of_and_redone(finished, tmp_path):
+    folder, _ = finished
+    shutil.copytree(folder / "runs", tmp_path / "runs")
+    (result, *_) = (tmp_path / "runs").glob("trainings/*baseline-seed0*/result.json")
+    wanted = json.loads(result.read_text())
+    result.write_text(result.read_text()[:40])
+    done = run("study", folder / "tiny.toml", "--runs", tmp_path / "runs", *QUICK)
+    assert done.exit_code == 0, done.output
+    told = " ".join(done.stderr.split())
+    assert "set aside as" in told and "result.json is not whole" in told
+    redone = json.loads(result.read_text())
+    assert (redone["error"], redone["loss"]) == (wanted["error"], wanted["loss"])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("nonsense", "--set: got 'nonsense', wanted TABLE.KEY=VALUE"),
+        ("trials.seeds=three", "--set: got 'trials.seeds=three', wanted TABLE.KEY=VALUE"),
+        ("seeds=3", "--set: got 'seeds=3', wanted TABLE.KEY=VALUE"),
+        ("trials.sedes=3", "[trials]: got the key 'sedes'"),
+        ("trials.seeds=0", "seeds: got 0, wanted 1 or more"),
+        ("data.name='svhm'", "[data]: got 'svhm', wanted one of cifar10"),
+        ("data.options.size=3", "no option size"),
+        ("network.width=0", "width: got 0, wanted 1 or more"),
+        ("arm.layer=3", "arm: got {'layer': 3} for what is no table"),
+    ],
+)
+def test_a_wrong_value_is_refused(preset, tmp_path, no_training, change, message):
+    line = refused("study", preset, "--runs", tmp_path / "runs", "--set", change, *QUICK)
+    assert message in line
+    assert not (tmp_path / "runs" / "trainings").exists()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("seeds = 2", "seed = 2", "[trials]: got the key 'seed', wanted among seeds; did you mean"),
+        ('[[arm]]\npooling = "closed-form"', "[[am]]", "got the key 'am'"),
+        ("layers = [3]", 'placements = ["before"]', "placement: got 'before' for a CNN"),
+        ("[[search]]", "[[search]]\ncomponents = 0", "components: got 0, wanted 1 or more"),
+        (
+            '[[arm]]\npooling = "closed-form"',
+            '[[arm]]\npooling = "sgd"',
+            "arm sgd: got no layer, and no search for it",
+        ),
+        (
+            "width = 4",
+            'name = "resnet18"\n[[arm]]\npooling = "sgd"\nlayer = 3\ncomponents = 4\n'
+            'placement = "shortcut"',
+            "components: got 4 for a resnet18 with placement shortcut, wanted 2",
+        ),
+    ],
+)
+def test_a_wrong_file_is_refused(preset, tmp_path, no_training, old, new, message):
+    preset.write_text(TINY.replace(old, new, 1))
+    line = refused("study", preset, "--runs", tmp_path / "runs", *QUICK)
+    assert message in line and str(preset) in line
+
+
+def test_an_unknown_preset_gets_near_names(tmp_path):
+    line = refused("study", "tabel1-cnn-svhn", "--runs", tmp_path / "runs")
+    assert "did you mean" in line and "table1-cnn-svhn" in line
+
+
+def test_a_folder_of_another_version_is_refused(preset, tmp_path, no_training):
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "runs.json").write_text('{"format_version": 7}')
+    line = refused("study", preset, "--runs", tmp_path / "runs", *QUICK)
+    assert "format version 7, wanted 1" in line
+
+
+def test_data_that_are_not_there_are_known_at_once(tmp_path, no_training):
+    words = ("--runs", tmp_path / "runs", "--data-root", tmp_path / "nothing", *QUICK)
+    line = refused("study", "table1-cnn-svhn", *words)
+    assert "nothing" in line and "svhn" in line.lower()
+    assert not (tmp_path / "runs" / "trainings").exists()
+
+
+def test_no_room_is_known_at_once(preset, tmp_path, no_training, monkeypatch):
+    usage = shutil.disk_usage(tmp_path)._replace(free=1000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
+    line = refused("study", preset, "--runs", tmp_path / "runs", *QUICK)
+    assert "0.0 GB are free, wanted 0.2 GB for tiny" in line
+
+
+def test_an_engine_that_is_not_there_is_refused(preset, tmp_path, no_training, monkeypatch):
+    words = ("study", preset, "--runs", tmp_path / "runs", *QUICK)
+    assert "engine: got 'slurm', wanted one of local, ray" in refused(*words, "--engine", "slurm")
+    real = builtins.__import__
+
+    def without(name, *rest):
+        if name == "ray":
+            raise ImportError(name)
+        return real(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    line = refused(*words, "--engine", "ray")
+    assert "ray: not installed; pip install 'foveapool[ray]'" in line
+
+
+def test_results_come_in_every_format(finished):
+    folder, _ = finished
+    study = folder / "runs" / "studies" / "tiny"
+    (error, *_) = [row for row in read_rows(study / "rows.csv") if row.pooling == "closed-form"]
+    cell = f"{error.mean:.2f} +- {error.deviation:.2f}"
+    markdown = run("results", study, "--format", "markdown").stdout.splitlines()
+    assert markdown[1].startswith("| --- |") and cell in markdown[3]
+    table = list(csv.reader(io.StringIO(run("results", study, "--format", "csv").stdout)))
+    assert table[2][table[0].index("error %")] == cell
+    latex = run("results", study, "--format", "latex").stdout
+    assert cell.replace("+-", r"$\pm$") in latex and "10^6" not in latex
+    assert "closed-form" in run("results", "--runs", folder / "runs").stdout
+    searched = run("results", study, "--selection", "--format", "markdown").stdout.splitlines()
+    assert len(searched) == 2 + 2
+
+
+def test_claims_are_counted_beside_the_papers(tmp_path):
+    same = {"study": "table1-cnn-svhn", "metric": ERROR, "deviation": 0.1, "n": 5}
+    where = {"network": "cnn", "data": "svhn"}
+    rows = [
+        Row(mean=10.0, pooling="baseline", **same, **where),
+        Row(mean=9.0, pooling="closed-form", layer="2", **same, **where),
+    ]
+    append_rows(tmp_path / "rows.csv", rows)
+    done = run("results", tmp_path / "rows.csv", "--claims", "--format", "markdown")
+    assert "| CNN: closed form below the baseline | 2 of 4 | 1 of 1 |" in done.stdout
+    assert "| 9.00 +- 0.10 | 9.93 +- 0.47 |" in done.stdout
+
+
+def test_results_that_are_not_there_are_named(preset, tmp_path):
+    runs = tmp_path / "runs"
+    assert "no studies in it" in refused("results", "--runs", runs)
+    assert "wanted one" in refused("results", tmp_path)
+    assert "none.csv" in refused("results", tmp_path / "none.csv")
+    assert "format: got 'html'" in refused("results", "--format", "html", "--runs", runs)
+    (runs / "studies" / "tiny").mkdir(parents=True)
+    (runs / "studies" / "tiny" / "study.json").write_text("{}")
+    assert "no finished table in it yet" in refused("results", "--runs", runs)
+    (tmp_path / "foreign.csv").write_text("a,b\n1,2\n")
+    assert "foreign.csv: got columns" in refused("results", tmp_path / "foreign.csv")

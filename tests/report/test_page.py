@@ -1,0 +1,180 @@
+"""The page: whole in itself, true to what it was given, and not to be broken by what that says."""
+
+import base64
+import hashlib
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from foveapool.records import ERROR, LESS, P_VALUE, VALIDATION, Row
+from foveapool.report.accounts import Account, Curve, Family, families
+from foveapool.report.examples import Examples
+from foveapool.report.page import page, write_accounts, write_page
+
+from .pages import Page, operator, unpacked
+
+NASTY = "</script><script>alert(1)</script><img src=x onerror=alert(2)> & \"'"
+
+
+def row(metric=ERROR, mean=20.0, deviation=0.5, **more):
+    usual = {"n": 5, "network": "cnn", "data": "svhn-reduced", "pooling": "baseline", "epochs": "9"}
+    return Row("s", metric, mean, deviation, **{**usual, **more})
+
+
+def closed(alpha, mean, metric=ERROR, **more):
+    place = {"pooling": "closed-form", "layer": "3", "alpha": f"{alpha:g}", "norm": "l1"}
+    return row(metric, mean, **place, **more)
+
+
+def examples(shape=(8, 10)):
+    images = torch.zeros(2, 3, 8, 8, dtype=torch.uint8)
+    return Examples(images, torch.ones(2, 1, *shape).half(), ("cat", "dog"), (4,))
+
+
+def test_nothing_is_loaded_from_anywhere():
+    found = Page(page([Account("t", families=families(operator()))]))
+    links = [v for _, a in found.tags for k, v in a.items() if k in ("src", "href", "action")]
+    assert all(link.startswith(("data:", "#")) for link in links), links
+    assert "@import" not in found.styles[0] and "url(" not in found.styles[0]
+    script = found.scripts[-1]
+    assert not re.search(r"fetch\(|XMLHttpRequest|WebSocket|\bimport\b|innerHTML|eval\(", script)
+
+
+def test_the_policy_lets_in_this_script_and_this_style_only():
+    found = Page(page([Account("t", families=families(operator()))]))
+    (policy,) = [a["content"] for t, a in found.tags if a.get("http-equiv")]
+    digests = [
+        base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        for text in (found.scripts[-1], found.styles[0])
+    ]
+    assert f"script-src 'sha256-{digests[0]}'" in policy
+    assert f"style-src 'sha256-{digests[1]}'" in policy
+    assert policy.startswith("default-src 'none'") and "unsafe" not in policy
+
+
+def test_what_others_wrote_appears_as_text():
+    nasty = replace(examples(), labels=(NASTY, "b"))
+    rows = [row(pooling=NASTY, data=NASTY, network=NASTY), row(metric=NASTY)]
+    account = Account(
+        NASTY,
+        ((NASTY, NASTY),),
+        (Family(NASTY, (operator(),), nasty),),
+        tuple(rows),
+        (closed(5, 30, VALIDATION, placement=NASTY),),
+        (Curve(NASTY, (1, 2), (1.0, 2.0), (None, None)),),
+        (NASTY,),
+    )
+    for accounts in ([account], [account, account]):
+        found = Page(page(accounts))
+        assert "img" not in {tag for tag, _ in found.tags}
+        assert not any(name.startswith("on") for _, each in found.tags for name in each)
+        assert [a.get("type") for t, a in found.tags if t == "script"] == [
+            "application/json",
+            "module",
+        ]
+        assert found.text.count(NASTY) >= 5
+        (family,) = found.data["accounts"][0]["families"]
+        assert family["label"] == NASTY and family["examples"]["labels"][0] == NASTY
+
+
+def test_the_operators_of_one_family_rise_in_alpha():
+    given = [operator(25.0), operator(5.0), operator(5.0, norm="l1"), operator(5.0, seed=1)]
+    found = families(given)
+    alphas = [[each.settings.alpha for each in family.operators] for family in found]
+    assert alphas == [[5.0, 25.0], [5.0], [5.0]]
+    assert [family.label.rpartition(", ")[2] for family in found] == ["l2", "l2", "l1"]
+    named = {"layer 3, alpha 5": operator(5.0), "layer 3, alpha 25": operator(25.0)}
+    (family,) = families({**named})
+    assert family.label.startswith("layer 3, 8×10 → 4×5")
+
+
+def test_examples_of_other_maps_are_not_laid_under():
+    assert families(operator(), examples())[0].examples is not None
+    assert families(operator(), examples((4, 4)))[0].examples is None
+    beyond = replace(examples(), channels=(6,))
+    assert families(operator(), beyond)[0].examples is None
+
+
+def test_operators_in_memory_become_a_page(tmp_path):
+    out = write_page(
+        operator(),
+        tmp_path / "new" / "page.html",
+        title="Mine",
+        facts={"data": "my images", "network": "my network"},
+        rows=[row(), closed(5, 15.0)],
+        examples=examples(),
+    )
+    found = Page(out.read_text("utf-8"))
+    assert "Mine" in found.words and "my images" in found.words
+    (packed,) = found.data["accounts"][0]["families"][0]["operators"]
+    rows = unpacked(packed["rows"], np.int8).reshape(2, 20, 80)
+    scales = unpacked(packed["scales"], np.float32).reshape(2, 20, 1)
+    np.testing.assert_allclose(rows * scales / 127, operator().weight, atol=scales.max() / 250)
+
+
+def test_errors_stand_beside_the_papers():
+    rows = [row(mean=40.27), closed(5, 21.98), closed(5, -18.3, LESS), closed(5, 2e-4, P_VALUE)]
+    found = Page(page([Account("t", rows=tuple(rows))]))
+    assert "closed-form 3 5 l1 21.98 ± 0.50 21.56 ± 0.53" in found.words.replace("– ", "")
+    assert "−18.30 ± 0.50" in found.words and "0.0002" in found.words
+    assert "of cnn on svhn-reduced" in found.words
+    chart = found.data["charts"]["errors"]
+    assert chart["lines"][0]["paper"]["mean"] == 32.53
+    assert [line["mean"] for line in chart["lines"]] == [40.27, 21.98]
+
+
+def test_one_trial_has_no_spread():
+    found = Page(page([Account("t", rows=(row(deviation=float("nan"), n=1),))]))
+    assert "20.00" in found.words and "nan" not in found.words
+    assert found.data["charts"]["errors"]["lines"][0]["deviation"] is None
+
+
+def test_other_figures_are_told_too():
+    found = Page(page([Account("t", rows=(row(), row("CE %, fog", 91.0)))]))
+    assert "More figures: 1" in found.words and "CE %, fog 5 91.00" in found.words
+
+
+def test_the_search_is_drawn_over_alpha_by_layer_and_norm():
+    looks = [closed(a, 30 - a / 10, VALIDATION) for a in (25, 5)]
+    brief = closed(5, 99.0, VALIDATION, n=2)
+    late = [replace(closed(5, 24.0, VALIDATION), norm="l2")]
+    found = Page(page([Account("t", selection=(replace(brief, epochs="3"), *looks, *late))]))
+    (series,) = found.data["charts"]["alpha"]["series"]  # one alpha is not a line
+    assert series["name"] == "closed-form, layer 3, l1"
+    assert series["points"] == [[5.0, 29.5, 0.5], [25.0, 27.5, 0.5]]
+    assert "Settings of the search: 4" in found.words
+
+
+def test_curves_show_what_was_taken():
+    curves = (Curve("a", (1, 2, 3), (2.0, float("nan"), 1.0), (None, None, 30.0)),)
+    drawn = Page(page([Account("t", curves=curves)])).data["charts"]
+    assert drawn["loss"]["series"] == [{"name": "a", "points": [[1, 2.0], [3, 1.0]]}]
+    assert "test" not in drawn
+    taken = replace(curves[0], errors=(50.0, None, 30.0))
+    drawn = Page(page([Account("t", curves=(taken,))])).data["charts"]
+    assert drawn["test"]["series"][0]["points"] == [[1, 50.0], [3, 30.0]]
+
+
+def test_runs_stand_side_by_side():
+    first = Account("first", (("alpha", "5"), ("seed", "0")), families(operator()), (row(),))
+    second = Account(
+        "second", (("alpha", "25"), ("seed", "0")), (), (row(mean=30.0),), missing=("x",)
+    )
+    found = Page(page([first, second]))
+    assert "2 runs side by side" in found.words
+    assert "A baseline" in found.words and "B baseline" in found.words
+    assert "B: x" in found.words
+    assert [a["data-explorer"] for _, a in found.tags if "data-explorer" in a] == ["0"]
+    differing = [a for t, a in found.tags if t == "tr" and a.get("class") == "differs"]
+    assert len(differing) == 1
+    names = [line["name"] for line in found.data["charts"]["errors"]["lines"]]
+    assert names == ["A: baseline", "B: baseline"]
+
+
+def test_a_page_about_nothing_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="wanted at least one run"):
+        write_accounts([], tmp_path / "page.html")
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,93 @@
+"""The look of figures, and their files."""
+
+import sys
+from pathlib import Path
+
+import matplotlib
+import pytest
+from matplotlib.colors import to_rgb
+
+from foveapool.report import style
+from foveapool.report.style import FORMATS, line, log_axis, new_figure, save_figure, styled, tidy
+
+STARTS = {"png": b"\x89PNG", "pdf": b"%PDF", "svg": b"<?xml"}
+
+
+def lightness(colour):
+    """L* of CIELAB, 0 for black to 100 for white."""
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(colour)]
+    y = sum(share * c for share, c in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+    return 116 * y ** (1 / 3) - 16 if y > 0.008856 else 903.3 * y
+
+
+@styled
+def drawn():
+    figure = new_figure(3.3, 2)
+    axes = tidy(figure.subplots())
+    axes.plot([1, 2, 3], [1, 4, 2], label="<one> & two", **line(1))
+    axes.set_xlabel("a < b")
+    return figure
+
+
+def test_no_two_lines_look_the_same():
+    looks = [tuple(map(str, line(i).values())) for i in range(56)]
+    assert len(set(looks)) == 56
+
+
+def test_the_first_three_lines_differ_without_colours():
+    greys = sorted(lightness(line(i)["color"]) for i in range(3))
+    assert greys[1] - greys[0] > 20 and greys[2] - greys[1] > 20
+    assert len({line(i)["marker"] for i in range(3)}) == 3
+    assert len({str(line(i)["linestyle"]) for i in range(3)}) == 3
+
+
+def test_a_figure_is_written_as_its_ending_says(tmp_path):
+    for form in FORMATS:
+        (path,) = save_figure(drawn(), tmp_path / f"figure.{form}")
+        assert path.read_bytes().startswith(STARTS[form])
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_all_formats_are_written_beside_each_other(tmp_path):
+    paths = save_figure(drawn(), tmp_path / "new" / "figure.png", ("svg", "pdf"))
+    assert [path.name for path in paths] == ["figure.svg", "figure.pdf"]
+    assert all(path.is_file() for path in paths) and len(list((tmp_path / "new").iterdir())) == 2
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_the_same_figure_gives_the_same_bytes(tmp_path, form):
+    first, second = (save_figure(drawn(), tmp_path / f"{i}.{form}")[0] for i in range(2))
+    assert first.read_bytes() == second.read_bytes()
+
+
+@pytest.mark.parametrize("name", ["figure.jpg", "figure"])
+def test_another_ending_is_refused_and_nothing_is_written(tmp_path, name):
+    with pytest.raises(ValueError, match="wanted one of png, pdf, svg"):
+        save_figure(drawn(), tmp_path / name)
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_callers_own_settings_change_nothing(tmp_path):
+    usual = save_figure(drawn(), tmp_path / "usual.png")[0].read_bytes()
+    with matplotlib.rc_context({"font.size": 20, "axes.labelsize": 20, "lines.linewidth": 9}):
+        other = save_figure(drawn(), tmp_path / "other.png")[0].read_bytes()
+    assert other == usual
+
+
+def test_an_axis_of_many_alphas_numbers_those_that_have_room():
+    axes = new_figure(3.3, 2).subplots()
+    log_axis(axes, [1, 1.1, 10, 100, 1000], "alpha", most=3)
+    labels = [text.get_text() for text in axes.get_xticklabels()]
+    assert axes.get_xticks().tolist() == [1, 1.1, 10, 100, 1000]
+    assert labels == ["1", "", "10", "100", "1000"]
+
+
+def test_without_matplotlib_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(ImportError, match="pip install 'foveapool\\[plot\\]'"):
+        drawn()
+
+
+def test_figures_are_drawn_without_pyplot():
+    folder = Path(style.__file__).parent
+    assert [path for path in folder.glob("*.py") if "pyplot" in path.read_text("utf-8")] == []

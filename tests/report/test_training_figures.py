@@ -1,0 +1,50 @@
+"""Training curves: the drawn loss and error are those of the metrics."""
+
+import pytest
+
+from foveapool.report.accounts import Curve
+from foveapool.report.figures import curves_figure
+
+from .drawn import assert_legible, points
+
+
+def curve(label, losses, errors=None):
+    epochs = tuple(range(1, len(losses) + 1))
+    return Curve(label, epochs, tuple(losses), tuple(errors or [None] * len(losses)))
+
+
+def test_a_training_is_drawn_epoch_by_epoch():
+    loss, error = curves_figure([curve("a", [2.0, 1.0, 0.5], [None, 40.0, 30.0])]).axes
+    assert points(loss)["a"] == [(1, 2.0), (2, 1.0), (3, 0.5)]
+    assert points(error)["a"] == [(2, 40.0), (3, 30.0)]
+
+
+def test_seeds_of_one_setting_are_one_line_in_a_band():
+    seeds = [curve("a", [3.0, 1.0], [50.0, 40.0]), curve("a", [1.0, 0.5], [30.0, 20.0])]
+    loss, error = curves_figure([*seeds, curve("b", [1.0, 0.9])]).axes
+    assert points(loss) == {"a": [(1, 2.0), (2, 0.75)], "b": [(1, 1.0), (2, 0.9)]}
+    assert points(error)["a"] == [(1, 40.0), (2, 30.0)]
+    (band,) = error.collections
+    heights = band.get_paths()[0].vertices[:, 1]
+    assert heights.min() == 20.0 and heights.max() == 50.0
+
+
+def test_only_epochs_that_all_seeds_have_reached_are_averaged():
+    seeds = [curve("a", [3.0, 1.0, 0.8]), curve("a", [1.0, 0.5])]
+    loss, _ = curves_figure(seeds).axes
+    assert points(loss)["a"] == [(1, 2.0), (2, 0.75)]
+
+
+def test_a_training_without_an_epoch_is_refused():
+    with pytest.raises(ValueError, match="b: got no finished epoch"):
+        curves_figure([curve("a", [1.0]), curve("b", [])])
+    with pytest.raises(ValueError, match="curves: got none"):
+        curves_figure([])
+
+
+@pytest.mark.parametrize("epochs", [1, 2, 350])
+def test_curves_are_legible_in_a_column(epochs):
+    losses = [2.3 / (1 + 0.1 * i) for i in range(epochs)]
+    errors = [None] * (epochs - 1) + [11.5]
+    names = ("baseline", "closed-form, layer 3, alpha 1000, l2", "sgd, layer 3")
+    assert_legible(curves_figure([curve(name, losses, errors) for name in names]))

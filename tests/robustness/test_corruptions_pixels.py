@@ -1,0 +1,59 @@
+"""Each corruption against a second implementation, for the same random numbers."""
+
+import inspect
+
+import numpy as np
+import pytest
+import torch
+
+from foveapool.robustness.corruptions import CORRUPTIONS
+from foveapool.robustness.frost import drawn_frost
+
+from . import corruption_oracles as oracles
+from .authors import scripted
+from .perturbation_oracles import pictures
+
+IMAGES = pictures(3, seed=5)
+CASES = [(name, severity) for name in CORRUPTIONS for severity in range(1, 6)]
+
+
+def answers_of(name, parameters):
+    """Random numbers in the authors' order, for our function and, image by image, the oracle."""
+    corruption = CORRUPTIONS[name]
+    if not corruption.random:
+        return None, [[] for _ in IMAGES]
+    row = dict(zip(corruption.columns.split(), parameters, strict=True))
+    sizes = [tuple(picture.shape[:2]) for picture in drawn_frost(1.0)]
+    draws = scripted(name, IMAGES, row, seed=3, ice_sizes=sizes)
+    numbers = [answer.numpy() for answer in draws.answers]
+    return draws, [[number[i] for number in numbers] for i in range(len(IMAGES))]
+
+
+@pytest.mark.parametrize(("name", "severity"), CASES)
+def test_pixels_are_those_of_the_recipe(name, severity):
+    parameters = CORRUPTIONS[name].severities[severity - 1]
+    draws, numbers = answers_of(name, parameters)
+    options = {"pictures": drawn_frost(1.0)} if name == "frost" else {}
+    found = CORRUPTIONS[name].function(torch.from_numpy(IMAGES), draws, *parameters, **options)
+    oracle = getattr(oracles, name)
+    if name == "frost":
+        options = {"pictures": [picture.numpy() for picture in drawn_frost(1.0)]}
+    wanted = np.stack(
+        [oracle(*each, **options) for each in zip_parameters(IMAGES, parameters, numbers)]
+    )
+    difference = np.abs(found.numpy().astype(int) - wanted)
+    # Where a value is a whole level the last bit decides between it and the one below.
+    assert difference.max() <= 1
+    assert (difference == 0).mean() > 0.98
+    assert (found.numpy() != IMAGES).any()
+
+
+def zip_parameters(images, parameters, numbers):
+    return [(image, *parameters, *each) for image, each in zip(images, numbers, strict=True)]
+
+
+@pytest.mark.parametrize("name", CORRUPTIONS)
+def test_parameters_of_the_table_are_those_of_the_function(name):
+    corruption = CORRUPTIONS[name]
+    names = list(inspect.signature(corruption.function).parameters)[2:]
+    assert names[: len(corruption.columns.split())] == corruption.columns.split()

@@ -1,0 +1,138 @@
+"""Tables beside the paper's: its own figures come out, its claims are counted, gaps are marked."""
+
+import csv
+
+import pytest
+
+from foveapool.robustness.compare import corruption_ratios, perturbation_ratios
+from foveapool.robustness.corruption_metrics import CorruptionTable
+from foveapool.robustness.flip_metrics import FlipTable
+from foveapool.robustness.groups import (
+    GEOMETRIC_CORRUPTIONS,
+    GEOMETRIC_PERTURBATIONS,
+    PERTURBATION_FILES,
+    STANDARD_CORRUPTIONS,
+)
+from foveapool.robustness.paper import paper
+from foveapool.robustness.result import RobustnessResult
+from foveapool.robustness.tables import tables
+
+
+def named(found, name):
+    (table,) = [table for table in found if table.name == name]
+    return table
+
+
+def rows_of(table, model):
+    return [row[1:] for row in table.rows if row[0] == model]
+
+
+def result(scale, names=STANDARD_CORRUPTIONS, severities=(1, 2, 3, 4, 5), files=PERTURBATION_FILES):
+    errors = {name: {s: scale * (0.1 + 0.05 * s) for s in severities} for name in names}
+    flips = {name: scale * 0.02 for name in files}
+    return RobustnessResult(CorruptionTable(errors, 0.05 * scale), FlipTable(flips, {}, {}))
+
+
+def test_the_papers_last_rows_follow_from_its_rows():
+    ratios = corruption_ratios(paper().pooling, paper().baseline)
+    for name, printed in paper().ce.items():
+        assert ratios[name] == pytest.approx(printed, abs=0.0015), name
+    rates = perturbation_ratios(paper().pooling, paper().baseline)
+    for name, printed in paper().rate.items():
+        assert rates[name] == pytest.approx(printed, abs=0.001), name
+
+
+def test_without_the_reconstructed_row_they_do_not():
+    """The row that the paper prints for severity 4 is that of severity 3."""
+    errors = {
+        name: {**found, 4: found[3]} for name, found in paper().baseline.corruptions.errors.items()
+    }
+    as_printed = RobustnessResult(CorruptionTable(errors))
+    ratios = corruption_ratios(paper().pooling, as_printed)
+    # Motion blur is the same at severities 3 and 4.
+    far = [name for name in ratios if abs(ratios[name] - paper().ce[name]) > 0.015]
+    assert len(far) == 14 and "motion_blur" not in far
+
+
+def test_the_groups_are_the_papers():
+    assert set(list(paper().ce)[:5]) == set(GEOMETRIC_CORRUPTIONS)
+    assert set(list(paper().rate)[:8]) == set(GEOMETRIC_PERTURBATIONS)
+    assert paper().baseline.perturbations.flip_probability.keys() == set(PERTURBATION_FILES)
+
+
+def test_the_papers_claims_are_counted_as_it_counts_them():
+    summary = named(tables(paper().pooling, paper().baseline), "summary")
+    ours = {row[0]: row[summary.header.index("ours")] for row in summary.rows}
+    assert ours["CE below 100, geometric"] == "4 of 5"
+    assert ours["flip rate below 100, geometric"] == "6 of 8"
+    assert ours["flip rate below 100, non-geometric"] == "4 of 6"  # 10 of 14 in all
+    assert ours["mCE"] == "99.8"
+    column = summary.header.index("paper, pooling")
+    assert all(row[column] == ours[row[0]] for row in summary.rows)
+
+
+def test_a_table_has_the_papers_shape_and_marks_its_missing_row():
+    found = tables(result(0.9), result(1.0))
+    table = named(found, "corruptions-geometric")
+    assert table.header == ("", "severity", "Defocus", "Glass", "Motion", "Zoom", "Elastic")
+    assert rows_of(table, "baseline")[0] == ("1", *["15.0"] * 5)
+    assert rows_of(table, "ours")[4] == ("5", *["31.5"] * 5)
+    printed = rows_of(table, "paper, ResNet")
+    assert printed[3] == ("4", "(19.8)", "(49.7)", "(23.4)", "(26.2)", "(19.8)")
+    assert not any("(" in cell for row in (*printed[:3], printed[4]) for cell in row)
+    assert rows_of(table, "CE") == [("", *["90.0"] * 5)]
+    assert rows_of(table, "CE, paper") == [("", "97.0", "105.1", "99.0", "93.0", "98.0")]
+    assert "5 of 5 geometric corruptions; in the paper 4 of 5" in table.notes[0]
+    assert "prints the row of severity 3 once more" in table.notes[1]
+    noisy = named(found, "perturbations-non-geometric")
+    assert rows_of(noisy, "ours")[1] == ("2", "", "", "", "1.80", "1.80", "1.80")
+    assert rows_of(noisy, "flip rate") == [("", *["90.0"] * 6)]
+    assert len(named(found, "corruptions-non-geometric").header) == 2 + 10
+
+
+def test_markdown_and_csv_hold_the_same_cells():
+    for table in tables(result(0.9), result(1.0)):
+        lines = table.markdown().split("\n\n")[0].splitlines()
+        cells = [tuple(cell.strip() for cell in line[1:-1].split("|")) for line in lines]
+        assert cells[0] == table.header and tuple(cells[2:]) == table.rows
+        assert all(note in table.markdown() for note in table.notes)
+        assert [tuple(row) for row in csv.reader(table.csv().splitlines())] == [
+            table.header,
+            *table.rows,
+        ]
+
+
+def test_what_was_not_measured_is_not_shown():
+    few = result(1.0, names=["fog", "saturate"], severities=[5], files=["tilt"])
+    found = tables(few)
+    assert [table.name for table in found] == [
+        "summary",
+        "corruptions-non-geometric",
+        "corruptions-extra",
+        "perturbations-geometric",
+    ]
+    table = found[1]
+    assert table.header[2:] == ("Fog",)
+    assert [row[0] for row in table.rows] == ["ours", "paper, ResNet", "paper, pooling"]
+    assert [row[0] for row in found[2].rows] == ["ours"]  # the paper has no extra ones
+    assert "CE" not in {row[0] for row in table.rows} and table.notes == ()
+    assert found[0].notes == ()
+    (note,) = tables(few, few)[1].notes[1:]
+    assert "CE is over severity 5 alone" in note
+    one_level = result(1.0, names=[], files=["shot_noise"])
+    assert "over the levels shown" in tables(one_level, one_level)[1].notes[1]
+
+
+def test_a_baseline_without_an_error_leaves_a_dash_not_a_crash():
+    found = tables(result(0.5), result(0.0))
+    table = named(found, "corruptions-geometric")
+    assert rows_of(table, "CE") == [] and "0 of 0 geometric" in table.notes[0]
+    summary = {row[0]: row[2] for row in named(found, "summary").rows}
+    assert summary["mCE"] == summary["mFR, all 14"] == "-"
+
+
+def test_a_baseline_of_other_measurements_is_refused():
+    with pytest.raises(ValueError, match=r"fog: errors at severities \[5\]"):
+        tables(result(1.0, ["fog"], [5]), result(1.0, ["fog"]))
+    with pytest.raises(ValueError, match=r"shot_noise: got flips of shot_noise, of the baseline"):
+        tables(result(1.0, ["fog"], files=["shot_noise"]), result(1.0, ["fog"]))

@@ -1,0 +1,55 @@
+"""Things to study in seconds: 160 street digits, networks of four channels, few epochs."""
+
+from dataclasses import replace
+
+from foveapool.runs import Runs
+from foveapool.study.engine import Engine, Here
+from foveapool.study.setting import Pool, Setting
+from foveapool.study.training import Means, Source, Training
+from foveapool.training.recipe import Recipe
+
+SOURCE = Source("street-digits", options={"train_size": 160, "test_size": 64})
+RECIPE = Recipe("adam", 1e-2, 2, batch_size=32)
+CPU = Means("cpu")
+
+# Two layers, three alphas, two norms, three parts, three trials.
+WHOLE = """
+title = "small"
+[data]
+name = "street-digits"
+options = { train_size = 160, test_size = 64 }
+[network]
+width = 4
+[recipe]
+epochs = 1
+lr = 0.01
+batch_size = 16
+[trials]
+seeds = 3
+[[search]]
+layers = [2, 3]
+alphas = [5, 25, 400]
+norms = ["l1", "l2"]
+parts = 3
+held_out = 0.2
+[[arm]]
+pooling = "baseline"
+[[arm]]
+pooling = ["closed-form", "closed-form-trained"]
+[[arm]]
+pooling = "average"
+layer = 3
+"""
+
+
+def training(*pools, seed=0, part=None, epochs=2, **more):
+    """A training of a narrow CNN with poolings given as (name, layer) or as `Pool`."""
+    made = tuple(pool if isinstance(pool, Pool) else Pool(*pool) for pool in pools)
+    setting = Setting(made, width=4, **more)
+    return Training(setting, SOURCE, replace(RECIPE, epochs=epochs), seed, part, 0.2)
+
+
+def engine(folder, said=None, report=lambda done: None):
+    """This process as the only worker, on a CPU."""
+    runs = Runs(folder, (lambda text: None) if said is None else said.append)
+    return Engine(runs, CPU, Here(), report)

@@ -1,0 +1,237 @@
+"""A whole small study: its tables against the folders they come from, its plan, its manners."""
+
+import json
+import shutil
+import statistics
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+import torch
+from scipy import stats
+
+from foveapool.data.images import Images
+from foveapool.data.registry import load_data
+from foveapool.records import ERROR, LESS, P_VALUE, VALIDATION, read_rows
+from foveapool.runs import Runs
+from foveapool.study import fits, training
+from foveapool.study.conduct import check_space, conduct, plan
+from foveapool.study.presets import read_preset
+from foveapool.study.trial import Trial, scatter_at
+
+from .small import CPU, WHOLE, engine
+
+
+def study_of(folder, text=WHOLE, changes=None):
+    path = folder / "small.toml"
+    path.write_text(text)
+    return read_preset(str(path), changes)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """The study, its folder, its tables, and where scatters were summed up for it."""
+    folder = tmp_path_factory.mktemp("whole")
+    study, summed = study_of(folder), []
+
+    def counting(network, data, module, *more, **choices):
+        summed.append((module, len(data.train)))
+        return scatter_at(network, data, module, *more, **choices)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fits, "scatter_at", counting)
+        tables = conduct(study, engine(folder / "runs"))
+    return SimpleNamespace(study=study, runs=folder / "runs", tables=tables, summed=summed)
+
+
+def results_in(runs):
+    """What the folders say: what was trained and what it came to."""
+    return [
+        (json.loads((path.parent / "training.json").read_text()), json.loads(path.read_text()))
+        for path in sorted(runs.glob("trainings/*/result.json"))
+    ]
+
+
+def errors_of(runs, row, held_out):
+    """The errors of a row's trainings, by seed, from the folders alone."""
+    found = {}
+    for what, result in results_in(runs):
+        pools = what["setting"]["pools"]
+        same = row.pooling == (pools[-1]["pooling"] if pools else "baseline")
+        same &= row.layer == ", ".join(str(pool["layer"]) for pool in pools)
+        if same and row.alpha:
+            same = (row.alpha, row.norm) == (f"{pools[0]['alpha']:g}", pools[0]["norm"])
+        if same and (what["held_out"] is not None) == held_out:
+            found[what["seed"]] = result["error"]
+    return [found[seed] for seed in sorted(found)]
+
+
+def test_the_table_is_that_of_the_run_folders(whole):
+    rows = {(row.pooling, row.metric): row for row in whole.tables.rows}
+    baseline = errors_of(whole.runs, rows["baseline", ERROR], held_out=False)
+    for pooling in ("baseline", "closed-form", "closed-form-trained", "average"):
+        row = rows[pooling, ERROR]
+        errors = errors_of(whole.runs, row, held_out=False)
+        assert len(errors) == row.n == 3
+        assert row.mean == pytest.approx(statistics.mean(errors))
+        assert row.deviation == pytest.approx(statistics.stdev(errors))
+        if pooling != "baseline":
+            less = [mine - its for mine, its in zip(errors, baseline, strict=True)]
+            assert rows[pooling, LESS].mean == pytest.approx(statistics.mean(less))
+            wanted = stats.ttest_rel(errors, baseline).pvalue if len(set(less)) > 1 else None
+            assert wanted is None or rows[pooling, P_VALUE].mean == pytest.approx(wanted)
+    assert rows["baseline", "parameters"].mean == 6602
+
+
+def test_the_selection_is_that_of_the_run_folders_and_decides_the_place(whole):
+    rows = whole.tables.selection
+    assert len(rows) == 2 * 3 * 2 and {row.metric for row in rows} == {VALIDATION}
+    for row in rows:
+        errors = errors_of(whole.runs, row, held_out=True)
+        assert len(errors) == row.n == 3
+        assert row.mean == pytest.approx(statistics.mean(errors))
+    best = min(rows, key=lambda row: row.mean)
+    tried = next(row for row in whole.tables.rows if row.pooling == "closed-form")
+    assert (tried.layer, tried.alpha, tried.norm) == (best.layer, best.alpha, best.norm)
+
+
+def test_every_training_is_in_its_folder_and_in_the_studys_note(whole):
+    trials, parts = 4 * 3, 3 + 2 * 3 * 2 * 3
+    note = json.loads((whole.runs / "studies" / "small" / "study.json").read_text())
+    assert len(results_in(whole.runs)) == len(note["trainings"]) == trials + parts
+    stages = {each["name"]: each["stage"] for each in note["trainings"]}
+    for what, result in results_in(whole.runs):
+        wanted = "trials" if what["held_out"] is None else "search"
+        assert stages[result["training"]] == wanted
+    assert note["facts"] == json.loads(json.dumps(whole.study.facts()))
+
+
+def test_a_scatter_is_summed_up_once_for_each_layer_and_part(whole):
+    # 128 images where a part is held out; with all 160, once a seed for both closed forms.
+    searched = [module for module, count in whole.summed if count == 128]
+    assert sorted(searched) == ["down2"] * 3 + ["down3"] * 3
+    assert [count for _, count in whole.summed if count != 128] == [160] * 3
+
+
+def test_the_tables_are_written_as_they_are_given(whole):
+    folder = whole.runs / "studies" / "small"
+    assert tuple(read_rows(folder / "rows.csv")) == whole.tables.rows
+    assert tuple(read_rows(folder / "selection.csv")) == whole.tables.selection
+
+
+def test_a_finished_study_is_only_read(whole, monkeypatch):
+    written = {path: path.stat().st_mtime_ns for path in whole.runs.glob("trainings/*/*")}
+    monkeypatch.setattr(Trial, "run", None)
+    assert conduct(whole.study, engine(whole.runs)) == whole.tables
+    assert written == {path: path.stat().st_mtime_ns for path in whole.runs.glob("trainings/*/*")}
+
+
+def test_the_plan_of_a_finished_study_has_nothing_left(whole):
+    found = plan(whole.study, Runs(whole.runs), CPU)
+    assert (len(found.trainings), found.done, found.left, found.seconds) == (51, 51, 0, 0.0)
+
+
+def test_a_plan_knows_the_time_from_trainings_like_it(whole, monkeypatch):
+    monkeypatch.setattr(Trial, "run", None)
+    more = replace(whole.study, seeds=5, recipe=whole.study.recipe)
+    found = plan(more, Runs(whole.runs), CPU)
+    assert found.left == 4 * 2
+    typical = statistics.median(result["seconds"] for _, result in results_in(whole.runs))
+    assert found.seconds == pytest.approx(8 * typical)
+
+
+def test_one_more_seed_trains_that_seed_alone(whole, tmp_path):
+    shutil.copytree(whole.runs, tmp_path / "runs")
+    before = {result["training"] for _, result in results_in(whole.runs)}
+    tables = conduct(replace(whole.study, seeds=4), engine(tmp_path / "runs"))
+    after = {result["training"]: what for what, result in results_in(tmp_path / "runs")}
+    assert before < set(after)
+    assert [after[name]["seed"] for name in set(after) - before] == [3] * 4
+    assert tables.selection == whole.tables.selection
+    assert {row.n for row in tables.rows} == {4}
+
+
+def test_a_plan_trains_nothing_and_counts_everything(tmp_path):
+    study = study_of(tmp_path)
+    runs = Runs(tmp_path / "runs")
+    found = plan(study, runs, CPU)
+    assert (len(found.trainings), found.done) == (51, 0)
+    assert 0 < found.seconds < 1000
+    assert [path.name for path in runs.root.iterdir()] == ["runs.json"]
+
+
+def test_a_plan_with_more_in_a_batch_than_there_is_says_so(tmp_path):
+    study = study_of(tmp_path, changes={"recipe": {"batch_size": 500}})
+    with pytest.raises(ValueError, match="batch_size: got 500"):
+        plan(study, Runs(tmp_path / "runs"), CPU)
+
+
+def test_a_plan_is_not_misled_by_a_damaged_result(whole, tmp_path):
+    shutil.copytree(whole.runs, tmp_path / "runs")
+    damaged = sorted((tmp_path / "runs").glob("trainings/*average*/result.json"))
+    for path, text in zip(damaged, ("", "{}", '{"training": 3}'), strict=True):
+        path.write_text(text)
+    assert plan(whole.study, Runs(tmp_path / "runs"), CPU).left == 3
+
+
+SEARCH = """
+[data]
+name = "street-digits"
+options = { train_size = 160, test_size = 64 }
+[network]
+width = 4
+[recipe]
+epochs = 1
+batch_size = 32
+[trials]
+seeds = 1
+[[search]]
+layers = [3]
+alphas = [5, 400]
+norms = ["l2"]
+parts = 1
+held_out = 0.2
+[[arm]]
+pooling = "closed-form"
+"""
+
+
+def test_the_search_never_sees_the_test_images(tmp_path, monkeypatch):
+    def spoilt(*given, **options):
+        data = load_data(*given, **options)
+        noise = torch.randint(0, 256, data.test.images.shape).to(torch.uint8)
+        labels = (data.test.labels + 1) % 10
+        return replace(data, test=Images(noise, labels, data.test.classes))
+
+    def tables(name):
+        training._loaded.cache_clear()
+        found = conduct(study_of(tmp_path, SEARCH), engine(tmp_path / name))
+        return found, dict(
+            (result["training"], result["error"] + result["loss"])
+            for what, result in results_in(tmp_path / name)
+            if what["held_out"] is not None
+        )
+
+    try:
+        own, own_parts = tables("own")
+        monkeypatch.setattr(training, "load_data", spoilt)
+        other, other_parts = tables("spoilt")
+    finally:
+        training._loaded.cache_clear()
+    assert own.selection == other.selection and len(own.selection) == 2
+    assert own_parts == other_parts and len(own_parts) == 1 + 2
+    # Others they are: the trials see them.
+    assert own.rows[0].metric == ERROR and own.rows[0].mean != other.rows[0].mean
+
+
+def test_no_room_is_known_before_anything_is_trained(tmp_path, monkeypatch):
+    study, runs = study_of(tmp_path), Runs(tmp_path / "runs")
+    check_space(study, runs, 2)
+    usage = shutil.disk_usage(tmp_path)._replace(free=1_000_000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
+    with pytest.raises(OSError, match=r"runs: 0.0 GB are free, wanted 0.2 GB for small"):
+        check_space(study, runs, 2)
+
+
+def test_room_is_reckoned_without_the_data(tmp_path):
+    check_space(read_preset("table1-cnn-svhn"), Runs(tmp_path / "runs"), 1)

@@ -1,0 +1,199 @@
+"""Operators for trainings: fitted once on the right network, made again where the file is bad."""
+
+import shutil
+from dataclasses import replace
+
+import pytest
+import torch
+
+from foveapool.pooling.operator import PoolingOperator
+from foveapool.pooling.storage import load_tensors, save_tensors
+from foveapool.runs import Runs
+from foveapool.study import fits
+from foveapool.study.fits import operators_of
+from foveapool.study.protocol import run_training
+from foveapool.study.setting import Pool
+from foveapool.study.training import data_of, trial_of
+from foveapool.study.trial import scatter_at
+
+from .small import CPU, training
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A folder with the baseline of seed 0 and of seed 1."""
+    runs = Runs(tmp_path_factory.mktemp("trained"))
+    for seed in (0, 1):
+        run_training(training(seed=seed), runs, CPU)
+    return runs.root
+
+
+@pytest.fixture
+def runs(trained, tmp_path):
+    """A copy of it, with all that it says."""
+    shutil.copytree(trained, tmp_path / "runs")
+    said = []
+    runs = Runs(tmp_path / "runs", said.append)
+    runs.said = said
+    return runs
+
+
+@pytest.fixture
+def summed(monkeypatch):
+    """The modules whose scatter was summed up, in order."""
+    seen = []
+
+    def counting(network, data, module, *more, **choices):
+        seen.append(module)
+        return scatter_at(network, data, module, *more, **choices)
+
+    monkeypatch.setattr(fits, "scatter_at", counting)
+    return seen
+
+
+def weight(training, runs, layer=3):
+    return operators_of(training, runs, CPU)[layer].weight
+
+
+def test_alphas_norms_and_components_share_one_scatter(runs, summed):
+    for layer in (2, 3):
+        for alpha, norm in ((5, "l1"), (5, "l2"), (400, "l2")):
+            operators_of(training(("closed-form", layer, alpha, norm)), runs, CPU)
+        operators_of(training(("closed-form-trained", layer, 25, "l2", 1)), runs, CPU)
+    assert summed == ["down2", "down3"]
+    for choice in ({"normalise": False}, {"weighting": "frequency"}, {"class_cap": 4}):
+        operators_of(training(Pool("closed-form", 3, **choice)), runs, CPU)
+    assert summed == ["down2"] + 4 * ["down3"]
+    operators_of(training(("closed-form", 3), seed=1), runs, CPU)
+    assert len(summed) == 6
+
+
+def test_each_pool_gets_what_its_choices_ask_for(runs):
+    pools = [Pool("closed-form", 3, alpha, norm) for alpha in (5.0, 400.0) for norm in ("l1", "l2")]
+    found = [operators_of(training(pool), runs, CPU)[3] for pool in pools]
+    assert [(f.settings.alpha, f.settings.norm) for f in found] == [
+        (p.alpha, p.norm) for p in pools
+    ]
+    network = trial_of(training(), CPU).run()[0]
+    for pool, operator in zip(pools, found, strict=True):
+        wanted = trial_of(training(pool), CPU).fit(network)
+        assert torch.equal(operator.weight, wanted.weight)
+
+
+def test_the_kept_operator_is_used_again(runs, summed, monkeypatch):
+    first = weight(training(("closed-form", 3)), runs)
+    monkeypatch.setattr(fits, "solved", None)
+    assert torch.equal(weight(training(("closed-form", 3)), runs), first)
+    assert summed == ["down3"]
+
+
+def test_an_alpha_that_the_fit_chose_is_told(runs):
+    each = training(Pool("closed-form", 3, "auto"))
+    result = run_training(each, runs, CPU)
+    (chosen,) = result["alphas"].values()
+    operator = operators_of(each, runs, CPU)[3]
+    assert chosen == operator.settings.alpha > 0
+    # The same operator that this alpha gives where it is asked for.
+    assert torch.equal(operator.weight, weight(training(("closed-form", 3, chosen)), runs))
+
+
+def test_a_second_layer_is_fitted_on_the_network_trained_with_the_first(runs, summed):
+    first, second = Pool("closed-form", 3), Pool("closed-form", 2, 100.0)
+    before = training(first)
+    run_training(before, runs, replace(CPU, keep=True))
+    both = training(first, second)
+    found = operators_of(both, runs, CPU)
+    own = trial_of(before, CPU)
+    network = own.run({3: own.fit(trial_of(training(), CPU).run()[0])})[0]
+    wanted = trial_of(both, CPU).fit(network, second)
+    assert torch.equal(found[2].weight, wanted.weight)
+    assert torch.equal(found[3].weight, weight(before, runs))
+    assert runs.said == []
+    run_training(both, runs, CPU)
+
+
+def test_weights_that_are_gone_are_trained_again(runs):
+    wanted = weight(training(("closed-form", 3)), runs)
+    folder = runs.folder(training().name)
+    for path in (folder / "weights.safetensors", *folder.glob("scatter-*")):
+        path.unlink()
+    runs.folder(training(("closed-form", 3)).name).joinpath("operator-3.safetensors").unlink()
+    assert torch.equal(weight(training(("closed-form", 3)), runs), wanted)
+    (said,) = runs.said
+    assert "its weights are not there; trained again for its maps" in said
+    assert (folder / "weights.safetensors").exists() and not (folder / "again").exists()
+    assert runs.result(training().name, training().facts) is not None
+
+
+def other_weights(runs, path):
+    """The weights of the other seed's network."""
+    path.write_bytes((runs.folder(training(seed=1).name) / path.name).read_bytes())
+
+
+def other_scatter(runs, path):
+    """The scatter of another layer."""
+    operators_of(training(("closed-form", 2)), runs, CPU)
+    (other,) = path.parent.glob("scatter-down2-*")
+    path.write_bytes(other.read_bytes())
+
+
+def other_operator(runs, path):
+    """The operator for another alpha."""
+    other = training(("closed-form", 3, 400))
+    operators_of(other, runs, CPU)
+    path.write_bytes((runs.folder(other.name) / path.name).read_bytes())
+
+
+def other_kind(runs, path):
+    save_tensors(path, "checkpoint", {"weight": torch.zeros(2)}, {})
+
+
+def truncated(runs, path):
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+@pytest.mark.parametrize(
+    ("file", "damage", "told"),
+    [
+        ("weights", truncated, "not a whole safetensors file"),
+        ("weights", other_kind, "got checkpoint, wanted a foveapool weights file"),
+        ("weights", other_weights, "holds the weights of another training; trained again"),
+        ("scatter-down3-", truncated, "not a whole safetensors file"),
+        ("scatter-down3-", other_kind, "got checkpoint, wanted a foveapool scatter file"),
+        ("scatter-down3-", other_scatter, "is of another training; made again"),
+        ("operator-3", truncated, "not a whole safetensors file"),
+        ("operator-3", other_kind, "got checkpoint, wanted a foveapool operator file"),
+        ("operator-3", other_operator, "is of another training; made again"),
+    ],
+)
+def test_a_bad_file_is_made_again_with_a_message(runs, file, damage, told):
+    each = training(("closed-form", 3))
+    wanted = weight(each, runs)
+    (path,) = runs.root.glob(f"trainings/*-seed0-*/{file}*.safetensors")
+    files = ["operator-3", "scatter-down3-", "weights"]
+    for later in files[: files.index(file)]:
+        (derived,) = runs.root.glob(f"trainings/*-seed0-*/{later}*.safetensors")
+        derived.unlink()
+    damage(runs, path)
+    assert torch.equal(weight(each, runs), wanted)
+    (said,) = runs.said
+    assert told in said
+    # And it is whole again.
+    if file == "weights":
+        assert load_tensors(path, "weights")[1]["training"] == training().name
+    elif file == "operator-3":
+        assert torch.equal(PoolingOperator.load(path).weight, wanted)
+
+
+def test_a_part_is_fitted_on_its_own_training_images_alone(runs, monkeypatch):
+    seen = []
+
+    def noting(network, data, module, *more, **choices):
+        seen.append(data.train.images)
+        return scatter_at(network, data, module, *more, **choices)
+
+    monkeypatch.setattr(fits, "scatter_at", noting)
+    each = training(("closed-form", 3), part=2)
+    run_training(each.fitted_on, runs, CPU)
+    operators_of(each, runs, CPU)
+    assert torch.equal(seen[0], data_of(each, CPU).train.images) and len(seen[0]) == 128

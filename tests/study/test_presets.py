@@ -1,0 +1,175 @@
+"""Presets: the paper's studies are there as it made them, and a mistake in a file is named."""
+
+import pytest
+
+from foveapool.report.tables import paper_figures
+from foveapool.study.presets import preset_names, read_preset
+from foveapool.study.select import Halving
+from foveapool.study.setting import RIVALS
+from foveapool.training.recipe import Recipe, paper_recipe
+
+LEAST = """
+[data]
+name = "street-digits"
+[[arm]]
+pooling = "baseline"
+"""
+# The paper's held-out parts: a tenth of CIFAR, a twentieth of SVHN, a fifth of the reduced set.
+HELD_OUT = {"cifar10": 0.1, "cifar100": 0.1, "svhn": 0.05, "svhn-reduced": 0.2}
+
+
+def read(folder, text, changes=None):
+    path = folder / "mine.toml"
+    path.write_text(text)
+    return read_preset(str(path), changes)
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_every_preset_can_be_read_and_says_what_it_is(name):
+    study = read_preset(name)
+    assert study.name == name and study.title
+    assert study.arms[0].pooling == "baseline"
+
+
+@pytest.mark.parametrize(("table", "pooling"), [("table1", "closed-form"), ("sgd", "sgd")])
+def test_every_row_of_the_papers_tables_has_a_preset(table, pooling):
+    rows = paper_figures()[table]
+    assert len(rows) == 8
+    for row in rows:
+        study = read_preset(f"{table}-{row['network']}-{row['data']}")
+        assert (study.network.network, study.source.name) == (row["network"], row["data"])
+        assert study.network.width == 64 and study.seeds == 5
+        assert study.recipe == paper_recipe(row["network"], row["data"])
+        (search,) = study.searches
+        assert (search.pooling, search.layers) == (pooling, (1, 2, 3))
+        assert (search.parts, search.held_out) == (5, HELD_OUT[row["data"]])
+        assert (search.placements != (None,)) == (row["network"] == "resnet18")
+        assert {arm.pooling for arm in study.arms} >= {"baseline", pooling}
+        # A second layer was tried on CIFAR.
+        assert search.second_layer == (table == "table1" and row["data"].startswith("cifar"))
+
+
+def test_all_poolings_are_compared_in_the_same_place():
+    study = read_preset("poolings")
+    wanted = {*RIVALS, "closed-form", "closed-form-trained"}
+    for layer in (1, 2, 3):
+        found = {arm.pooling for arm in study.arms if arm.choices.get("layer") == layer}
+        assert found == wanted
+
+
+def test_the_ablations_change_one_choice_at_a_time():
+    study = read_preset("ablations")
+    arms = [arm for arm in study.arms if arm.pooling == "closed-form"]
+
+    def values(name):
+        return {arm.choices[name] for arm in arms if name in arm.choices}
+
+    assert {1, 4} <= values("components") | {2}
+    assert {False} == values("normalise") and {"frequency"} == values("weighting")
+    assert {"aligned"} == values("centre") and {"sum"} == values("sign")
+    assert len(values("class_cap")) > 1 and values("norm") == {"l1", "l2"}
+    assert (min(values("alpha")), max(values("alpha"))) == (1, 2000)
+
+
+def test_a_list_makes_an_arm_for_each_combination(tmp_path):
+    text = LEAST + '[[arm]]\npooling = ["sgd", "max"]\nlayer = [1, 2, 3]\n'
+    found = [(arm.pooling, arm.choices) for arm in read(tmp_path, text).arms[1:]]
+    assert found == [(name, {"layer": layer}) for name in ("sgd", "max") for layer in (1, 2, 3)]
+
+
+def test_a_file_stands_over_the_papers_recipe_and_changes_over_the_file(tmp_path):
+    text = LEAST + "[recipe]\nepochs = 7\n[trials]\nseeds = 2\n"
+    study = read(tmp_path, text)
+    assert study.name == "mine" and study.seeds == 2
+    assert study.recipe == Recipe("adam", 1e-3, 7)
+    changed = read(tmp_path, text, {"trials": {"seeds": 9}, "recipe": {"lr": 0.5}})
+    assert (changed.seeds, changed.recipe.lr, changed.recipe.epochs) == (9, 0.5, 7)
+
+
+def test_changes_go_as_deep_as_they_say(tmp_path):
+    text = LEAST.replace("[[arm]]", "[data.options]\ntrain_size = 100\ntest_size = 20\n[[arm]]")
+    study = read(tmp_path, text, {"data": {"seed": 4, "options": {"train_size": 50}}})
+    assert study.source.options == {"train_size": 50, "test_size": 20}
+    assert (study.source.seed, study.source.name) == (4, "street-digits")
+
+
+def test_a_search_is_read_with_its_halving(tmp_path):
+    text = LEAST + "[[search]]\nlayers = [3]\nparts = 4\nhalving = { keep = 2, epochs = 0.1 }\n"
+    (search,) = read(tmp_path, text).searches
+    assert (search.layers, search.parts) == ((3,), 4)
+    assert search.halving == Halving(parts=4, keep=2, epochs=0.1)
+
+
+def test_data_that_the_paper_does_not_have_bring_their_own_recipe(tmp_path):
+    text = LEAST.replace("street-digits", "npz:mine.npz")
+    with pytest.raises(ValueError, match=r"\[recipe\]: got no optimiser, no lr, no epochs, and"):
+        read(tmp_path, text)
+    study = read(tmp_path, text + '[recipe]\noptimiser = "sgd"\nlr = 0.1\nepochs = 3\n')
+    assert study.recipe == Recipe("sgd", 0.1, 3)
+
+
+def test_an_unknown_preset_is_answered_with_near_names(tmp_path):
+    with pytest.raises(ValueError, match=r"got 'tabel1-cnn-svhn'.*did you mean .*table1-cnn-svhn"):
+        read_preset("tabel1-cnn-svhn")
+    with pytest.raises(FileNotFoundError, match=r"none.toml: no such file"):
+        read_preset(str(tmp_path / "none.toml"))
+
+
+ARM = '[[arm]]\npooling = "closed-form"\nlayer = 3\n'
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ("[dta]\n", r"the file: got the key 'dta', wanted among .*did you mean 'data'"),
+        ("[trials]\nseed = 3\n", r"\[trials\]: got the key 'seed'.*did you mean 'seeds'"),
+        ("[recipe]\nepoch = 3\n", r"recipe: got the key 'epoch'.*did you mean 'epochs'"),
+        ("[recipe]\nepochs = 0\n", r"epochs: got 0, wanted a whole number"),
+        ("[[search]]\nlayer = [1]\n", r"\[\[search\]\]: got the key 'layer'.*mean 'layers'"),
+        ("[[search]]\nlayers = 3\n", r"search: layers: got 3, wanted a list"),
+        ("[[search]]\nhalving = { kep = 1 }\n", r"halving: got the key 'kep'.*did you mean 'keep'"),
+        ("[[search]]\nhalving = 3\n", r"halving: got 3, wanted a table"),
+        (ARM + "alhpa = 3\n", r"\[\[arm\]\]: got the key 'alhpa'.*did you mean 'alpha'"),
+        (ARM + 'placement = "before"\n', r"placement: got 'before' for a CNN, wanted none"),
+        ('[network]\nname = "cnm"\n', r"network: got 'cnm'.*did you mean 'cnn'"),
+        ("[network]\nwidht = 3\n", r"cnn: got the option 'widht'.*did you mean 'width'"),
+        ("[network]\nclasses = 3\n", r"cnn: got the option 'classes', wanted none"),
+        (
+            '[network]\nname = "resnet18"\nplacement = "both"\n',
+            r"\[network\]: got placement; give it to a \[\[search\]\] or an \[\[arm\]\]",
+        ),
+        (
+            f'[network]\nname = "resnet18"\n{ARM}components = 4\nplacement = "shortcut"\n',
+            r"components: got 4 for a resnet18 with placement shortcut",
+        ),
+        ('[[arm]]\npooling = "closed-form"\n', r"arm closed-form: got no layer, and no search"),
+        ("[[arm]]\nlayer = 3\n", r"\[\[arm\]\]: got no pooling"),
+        ("[trials]\nseeds = 2.5\n", r"seeds: got 2.5, wanted 1 or more"),
+        ("nonsense", r"mine.toml: "),
+    ],
+)
+def test_a_mistake_in_a_file_is_named(tmp_path, more, message):
+    with pytest.raises(ValueError, match=message) as caught:
+        read(tmp_path, LEAST + more)
+    assert str(caught.value).startswith(str(tmp_path / "mine.toml"))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", r"\[data\]: got no name"),
+        ('[data]\nname = "svhm"\n', r"\[data\]: got 'svhm', wanted one of cifar10"),
+        ('[data]\nname = "svhn"\nshare = 3\n', r"\[\[arm\]\]: got none, wanted at least one"),
+        ("trials = 3\n" + LEAST, r"\[trials\]: got 3, wanted a table"),
+        ('data = "svhn"\n', r"\[data\]: got 'svhn', wanted a table"),
+        (LEAST.replace("[[arm]]", "share = 3\n[[arm]]"), r"share: got 3, wanted one between"),
+    ],
+)
+def test_a_file_without_the_necessary_is_refused(tmp_path, text, message):
+    with pytest.raises(ValueError, match=message):
+        read(tmp_path, text)
+
+
+def test_what_is_a_list_cannot_be_changed_by_a_key(tmp_path):
+    with pytest.raises(ValueError, match=r"arm: got \{'layer': 3\} for what is no table"):
+        read(tmp_path, LEAST, {"arm": {"layer": 3}})

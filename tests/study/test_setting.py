@@ -1,0 +1,106 @@
+"""Settings: what they are fitted on, what makes two of them differ, and which are refused."""
+
+import pytest
+
+from foveapool.study.setting import POOLINGS, Pool, Setting
+
+FIRST, SECOND = Pool("closed-form", 3, 25.0), Pool("closed-form", 1, 65.0, "l1")
+
+
+def test_a_second_pooling_is_fitted_on_the_network_with_the_first():
+    both = Setting((FIRST, SECOND))
+    assert both.fitted_on == Setting((FIRST,))
+    assert both.fitted_on.fitted_on == Setting()
+    assert Setting().fitted_on is None
+    assert Setting((Pool("sgd", 3),)).fitted_on is None
+    assert Setting((FIRST, Pool("average", 1))).fitted_on is None
+
+
+def test_a_setting_is_called_after_its_last_pooling():
+    assert Setting().pooling == "baseline"
+    assert Setting((FIRST, Pool("closed-form-trained", 1))).pooling == "closed-form-trained"
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        Setting(),
+        Setting((FIRST, SECOND), width=8),
+        Setting((Pool("sgd", 2, components=1),)),
+        Setting((Pool("closed-form", 2, "auto"),), "resnet18", 4, "before", {"final_norm": False}),
+    ],
+)
+def test_facts_give_the_setting_back(setting):
+    assert Setting.from_facts(setting.facts()).facts() == setting.facts()
+
+
+def test_choices_that_a_pooling_does_not_use_make_no_difference():
+    assert Pool("sgd", 3, 5.0, "l1").facts() == Pool("sgd", 3, 25.0).facts()
+    assert Pool("closed-form", 3, 5).facts() == Pool("closed-form", 3, 5.0).facts()
+    assert Pool("closed-form", 3, 5).facts() != Pool("closed-form", 3, 6).facts()
+    without = [Setting((), "resnet18", 64, place) for place in ("before", "shortcut", None)]
+    assert len({str(each.facts()) for each in without}) == 1
+    with_pool = [Setting((FIRST,), "resnet18", 64, place) for place in ("before", "shortcut")]
+    assert with_pool[0].facts() != with_pool[1].facts()
+
+
+def test_every_pooling_but_the_baseline_is_a_pool():
+    assert [Pool(name, 1).pooling for name in POOLINGS[1:]] == list(POOLINGS[1:])
+
+
+@pytest.mark.parametrize(
+    ("choices", "message"),
+    [
+        ({"pooling": "sdg"}, r"pooling: got 'sdg', wanted one of closed-form, .*sgd"),
+        ({"pooling": "baseline"}, r"pooling: got 'baseline', wanted one of closed-form"),
+        ({"layer": 4}, r"layer: got 4, wanted 1, 2 or 3"),
+        ({"alpha": 0}, r"alpha: got 0.0, wanted a positive number"),
+        ({"alpha": "atuo"}, r"alpha: got 'atuo', wanted a positive number or 'auto'"),
+        ({"norm": "l3"}, r"norm: got 'l3', wanted one of"),
+        ({"components": 0}, r"components: got 0, wanted 1 or more"),
+        ({"components": 1.5}, r"components: got 1.5, wanted 1 or more"),
+        ({"normalise": "no"}, r"normalise: got 'no', wanted true or false"),
+        ({"weighting": "equal"}, r"weighting: got 'equal', wanted one of"),
+        ({"centre": "left"}, r"centre: got 'left', wanted one of"),
+        ({"sign": "plus"}, r"sign: got 'plus', wanted one of"),
+        ({"class_cap": 1}, r"class_cap: got 1, wanted 2 or more"),
+    ],
+)
+def test_a_pool_that_cannot_be_fitted_is_refused(choices, message):
+    with pytest.raises(ValueError, match=message):
+        Pool(**{"pooling": "closed-form", "layer": 3, **choices})
+
+
+@pytest.mark.parametrize(
+    ("choices", "message"),
+    [
+        ({"network": "cnm"}, r"network: got 'cnm', wanted one of.*did you mean 'cnn'"),
+        ({"placement": "before"}, r"placement: got 'before' for a CNN, wanted none"),
+        (
+            {"network": "resnet18", "placement": "befor"},
+            r"placement: got 'befor', wanted one of both, before, main, shortcut",
+        ),
+        ({"pools": (FIRST, FIRST)}, r"pools: got the layers \[3, 3\], wanted each at most once"),
+        ({"width": 0}, r"width: got 0, wanted 1 or more"),
+        ({"width": "16"}, r"width: got '16', wanted 1 or more"),
+        ({"options": {"classes": 10}}, r"cnn: got the option 'classes', wanted none"),
+        ({"options": {"final_norn": True}}, r"cnn: got the option 'final_norn'"),
+        (
+            {
+                "network": "resnet18",
+                "placement": "shortcut",
+                "pools": (Pool("closed-form", 3, components=4),),
+            },
+            r"components: got 4 for a resnet18 with placement shortcut, wanted 2",
+        ),
+    ],
+)
+def test_an_impossible_network_is_refused(choices, message):
+    with pytest.raises(ValueError, match=message):
+        Setting(**choices)
+
+
+def test_before_a_block_any_number_of_components_may_come():
+    four = Pool("closed-form", 3, components=4)
+    assert Setting((four,), "resnet18", 64, "before").pools == (four,)
+    assert Setting((four,)).pools == (four,)

@@ -1,0 +1,133 @@
+"""Studies: what their arms become, and that an impossible one is known at once."""
+
+import pytest
+
+from foveapool.study.select import Search, Selection
+from foveapool.study.setting import Pool, Setting
+from foveapool.study.study import Arm, Study, run_study
+from foveapool.training.recipe import Recipe
+
+from .small import SOURCE
+
+RECIPE = Recipe("adam", 1e-3, 2)
+CNN, RESNET = Setting(width=4), Setting(network="resnet18", width=4)
+
+
+def study(*arms, network=CNN, searches=(), **more):
+    return Study("s", SOURCE, RECIPE, network, tuple(searches), tuple(arms), **more)
+
+
+def rehearsed(study, errors):
+    """What a study asks for in each stage, where a training errs as `errors(training)` says."""
+    asked = {"search": [], "trials": []}
+    rest = dict.fromkeys(("seconds", "fit_seconds", "parameters", "multiply_adds"), 1.0)
+    rest |= {"alphas": {}, "hardware": "h", "torch": "t", "commit": "c"}
+
+    def run(stage, trainings):
+        asked[stage] += trainings
+        return {each.name: {"error": errors(each), **rest} for each in trainings}
+
+    return run_study(study, run), asked
+
+
+def test_an_arm_is_the_network_with_its_pooling():
+    assert Arm("baseline").setting(CNN) == CNN
+    placed = Arm("closed-form", {"layer": 2, "alpha": 5, "placement": "before"}).setting(RESNET)
+    assert placed.pools == (Pool("closed-form", 2, 5),) and placed.placement == "before"
+
+
+def test_an_arm_without_a_layer_takes_the_place_that_the_search_found():
+    pools = (Pool("closed-form", 3, 5), Pool("closed-form", 1, 65, "l1"))
+    best = Setting(pools, "resnet18", 4, "shortcut")
+    arm = Arm("closed-form-trained", {"weighting": "frequency"})
+    found = arm.setting(RESNET, Selection(best, ()))
+    assert found.placement == "shortcut"
+    assert [(p.pooling, p.layer, p.alpha, p.norm, p.weighting) for p in found.pools] == [
+        ("closed-form-trained", 3, 5, "l2", "frequency"),
+        ("closed-form-trained", 1, 65, "l1", "frequency"),
+    ]
+
+
+def test_a_study_searches_then_tries_every_arm_with_every_seed():
+    searches = (
+        Search(alphas=(5, 25), norms=("l2",), parts=2),
+        Search("sgd", parts=2),
+    )
+    arms = [Arm(name) for name in ("baseline", "closed-form", "closed-form-trained", "sgd")]
+
+    def errors(training):
+        pools = training.setting.pools
+        return abs(pools[0].layer - 2) + (pools[0].alpha == 25) if pools else 5.0
+
+    tables, asked = rehearsed(study(*arms, searches=searches, seeds=3), errors)
+    assert len(asked["search"]) == 3 * 2 * 2 + 3 * 2
+    assert all(each.part is not None for each in asked["search"])
+    assert all(each.part is None for each in asked["trials"])
+    found = [(each.setting.pooling, each.seed, each.setting.pools) for each in asked["trials"]]
+    assert [each[:2] for each in found] == [(arm.pooling, s) for arm in arms for s in range(3)]
+    assert found[3][2] == (Pool("closed-form", 2, 5),)
+    assert found[6][2] == (Pool("closed-form-trained", 2, 5),)
+    assert found[9][2] == (Pool("sgd", 2),)
+    assert len(tables.selection) == 6 + 3
+    assert {row.study for row in tables.rows} == {"s"}
+
+
+def test_a_closed_form_that_is_trained_on_uses_the_search_of_the_closed_form_and_others_do_not():
+    searches = (Search(), Search("sgd"))
+    both = study(Arm("closed-form-trained"), Arm("sgd"), searches=searches)
+    assert [both.search_for(arm).pooling for arm in both.arms] == ["closed-form", "sgd"]
+
+
+def test_facts_are_all_that_decides_the_tables():
+    one = study(Arm("baseline"), Arm("sgd", {"layer": 3}))
+    assert one.facts() == study(Arm("baseline"), Arm("sgd", {"layer": 3})).facts()
+    assert one.facts() != study(Arm("baseline"), Arm("sgd", {"layer": 2})).facts()
+    assert one.facts() != study(*one.arms, seeds=4).facts()
+
+
+@pytest.mark.parametrize(
+    ("arms", "more", "message"),
+    [
+        ([Arm("closed-form")], {}, r"arm closed-form: got no layer, and no search for it"),
+        ([Arm("sgd")], {"searches": [Search()]}, r"arm sgd: got no layer, and no search for it"),
+        ([Arm("baseline")], {"seeds": 0}, r"seeds: got 0, wanted 1 or more"),
+        ([Arm("baseline")], {"seeds": 2.5}, r"seeds: got 2.5, wanted 1 or more"),
+        ([Arm("baseline")], {"searches": [Search(), Search()]}, r"wanted each pooling once"),
+        ([Arm("sgd", {"layer": 7})], {}, r"layer: got 7, wanted 1, 2 or 3"),
+        ([Arm("sgd", {"layer": 1, "placement": "before"})], {}, r"placement: got .* for a CNN"),
+        (
+            [Arm("closed-form", {"layer": 1, "components": 4, "placement": "shortcut"})],
+            {"network": RESNET},
+            r"components: got 4 for a resnet18 with placement shortcut, wanted 2",
+        ),
+        (
+            [Arm("baseline")],
+            {"searches": [Search(placements=("before",))]},
+            r"placement: got 'before' for a CNN, wanted none",
+        ),
+        (
+            [Arm("baseline")],
+            {"network": RESNET, "searches": [Search(placements=("befor",))]},
+            r"placement: got 'befor', wanted one of",
+        ),
+        # Known now, not after the search that would find their place.
+        (
+            [Arm("closed-form", {"sign": "plus"})],
+            {"searches": [Search()]},
+            r"sign: got 'plus', wanted one of",
+        ),
+        (
+            [Arm("closed-form", {"components": 4})],
+            {"network": RESNET, "searches": [Search(placements=("before", "shortcut"))]},
+            r"components: got 4 for a resnet18 with placement shortcut",
+        ),
+    ],
+)
+def test_an_impossible_study_is_refused(arms, more, message):
+    with pytest.raises(ValueError, match=message):
+        study(*arms, **more)
+
+
+def test_an_arm_cannot_say_its_placement_and_leave_its_layer_to_the_search():
+    with pytest.raises(ValueError, match=r"arm closed-form: got a placement and no layer"):
+        Arm("closed-form", {"placement": "before"})

@@ -1,0 +1,107 @@
+"""Trainings: one name for what must end alike, and which images each may see."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from foveapool.data.registry import load_data
+from foveapool.study.setting import Pool
+from foveapool.study.training import Means, Source, data_of
+
+from .small import CPU, SOURCE, training
+
+
+def pictures(images):
+    return {picture.numpy().tobytes() for picture in images.images}
+
+
+def test_the_same_training_has_the_same_name_and_no_other_one_has_it():
+    one = training(("closed-form", 3))
+    assert one.name == training(("closed-form", 3)).name
+    others = [
+        training(),
+        training(("closed-form-trained", 3)),
+        training(Pool("closed-form", 3, sign="sum")),
+        training(("closed-form", 3), seed=1),
+        training(("closed-form", 3), part=0),
+        training(("closed-form", 3), epochs=3),
+        replace(one, source=Source("street-digits", 1, SOURCE.options)),
+        replace(one, source=replace(SOURCE, share=0.5)),
+        replace(one, part=0, held_out=0.3),
+    ]
+    assert len({each.name for each in [one, *others]}) == 10
+
+
+def test_a_name_says_what_it_is():
+    name = training(("closed-form", 3, 5, "l1"), ("closed-form", 1, "auto"), seed=4, part=4).name
+    start = "street-digits-cnn-closed-form-3-a5-l1-closed-form-1-aauto-l2-part4-seed4-"
+    assert name.startswith(start)
+    assert training().name.startswith("street-digits-cnn-baseline-seed0-")
+
+
+def test_the_name_of_a_path_is_one_of_a_folder():
+    source = Source("npz:/some/where/My Data.npz")
+    assert "/" not in replace(training(), source=source).name
+
+
+def test_trainings_that_differ_in_the_pooling_alone_are_fitted_on_the_same_network():
+    names = {training(("closed-form", 3, alpha)).fitted_on.name for alpha in (1, 25, "auto")}
+    assert names == {training().name}
+    places = [
+        training(("closed-form", 3), network="resnet18", placement=place).fitted_on.name
+        for place in ("before", "shortcut")
+    ]
+    assert len(set(places)) == 1
+
+
+def test_without_a_part_all_images_are_trained_on_and_the_test_images_measure():
+    data, wanted = data_of(training(), CPU), load_data("street-digits", **SOURCE.options)
+    assert torch.equal(data.train.images, wanted.train.images)
+    assert torch.equal(data.test.images, wanted.test.images)
+
+
+@pytest.mark.parametrize("part", range(5))
+def test_a_held_out_part_is_of_the_training_images_and_of_no_others(part):
+    whole = load_data("street-digits", **SOURCE.options)
+    data = data_of(training(part=part), CPU)
+    learned, measured = pictures(data.train), pictures(data.test)
+    assert (len(data.train), len(data.test)) == (128, 32)
+    assert not learned & measured
+    assert learned | measured == pictures(whole.train)
+    assert not (learned | measured) & pictures(whole.test)
+
+
+def test_parts_differ_and_every_pooling_sees_the_same_ones():
+    parts = [pictures(data_of(training(part=part), CPU).test) for part in range(3)]
+    assert parts[0] != parts[1] != parts[2] != parts[0]
+    again = data_of(training(("closed-form", 3), part=1, seed=9), CPU).test
+    assert pictures(again) == parts[1]
+
+
+def test_a_share_takes_training_images_away_and_leaves_the_test_images():
+    half = replace(training(), source=replace(SOURCE, share=0.5))
+    data, whole = data_of(half, CPU), data_of(training(), CPU)
+    assert len(data.train) == 80 and pictures(data.train) < pictures(whole.train)
+    assert pictures(data.test) == pictures(whole.test)
+    rest = data_of(replace(half, part=0, held_out=0.25), CPU)
+    assert (len(rest.train), len(rest.test)) == (60, 20)
+
+
+def test_how_it_is_done_does_not_change_its_name():
+    assert "device" not in str(training().facts) and "keep" not in str(training().facts)
+    assert Means("cpu", keep=True) != CPU
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"share": 5}, r"share: got 5, wanted one between 0 and 1"),
+        ({"share": 1.0}, r"share: got 1.0, wanted one between 0 and 1"),
+        ({"seed": -1}, r"data seed: got -1, wanted 0 or more"),
+        ({"seed": "0"}, r"data seed: got '0', wanted 0 or more"),
+    ],
+)
+def test_a_source_that_cannot_be_drawn_is_refused(given, message):
+    with pytest.raises(ValueError, match=message):
+        Source("street-digits", **given)

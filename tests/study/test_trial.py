@@ -1,0 +1,107 @@
+"""One trial: what is trained, where it starts from, what the operator is fitted on."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from foveapool.data.batches import plain_batches, resident
+from foveapool.data.registry import load_data
+from foveapool.pooling.accumulate import compute_scatter
+from foveapool.study.setting import POOLINGS, Pool, Setting
+from foveapool.study.trial import Trial, scatter_at
+from foveapool.surgery.capture import inputs_of
+from foveapool.training.recipe import Recipe
+
+DATA = load_data("street-digits", train_size=80, test_size=40)
+RECIPE = Recipe("adam", 1e-3, 1, batch_size=40)
+
+
+def trial(*pools, **options):
+    setting = Setting(tuple(Pool(*each) for each in pools), width=4, **options)
+    return Trial(setting, DATA, RECIPE, seed=0, device="cpu")
+
+
+@pytest.fixture(scope="module")
+def trained():
+    return trial().run()[0]
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_every_pooling_can_be_trained_in_the_same_place(pooling, trained):
+    each = trial() if pooling == "baseline" else trial((pooling, 3))
+    fitted = each.setting.fitted_on is not None
+    operators = {3: each.fit(trained)} if fitted else None
+    network, result = each.run(operators)
+    assert 0 <= result.test_error <= 100
+    assert network.site(3).module == "down3"
+    if fitted:
+        unchanged = torch.equal(network.down3.weight.detach(), operators[3].weight.float())
+        assert unchanged == (pooling == "closed-form")
+
+
+def test_layers_that_two_settings_share_start_from_the_same_numbers(trained):
+    fitted = trial(("closed-form", 3))
+    other = fitted.network({3: fitted.fit(trained)})
+    mine = trial().network().state_dict()
+    for name, tensor in other.state_dict().items():
+        if not name.startswith("down3"):
+            assert torch.equal(tensor, mine[name])
+
+
+def test_a_pooling_that_starts_at_random_starts_from_its_seed():
+    def weight(seed):
+        return replace(trial(("sgd", 3)), seed=seed).network().down3.weight
+
+    torch.manual_seed(1)
+    first = weight(5)
+    torch.manual_seed(2)
+    assert torch.equal(first, weight(5))
+    assert not torch.equal(first, weight(6))
+
+
+def test_the_scatter_is_that_of_the_maps_which_reach_the_layer(trained):
+    images, _ = resident(DATA, "cpu")
+    (batch, labels), *rest = plain_batches(images, 80)
+    assert not rest
+    maps = inputs_of(trained, batch, ["down3"])["down3"]
+    wanted = compute_scatter(maps, labels, 10, dead_channels="ignore")
+    found = scatter_at(trained, DATA, "down3", "cpu", batch=33)
+    scale = wanted.within.abs().max()
+    assert (found.within - wanted.within).abs().max() <= 1e-6 * scale
+    assert (found.between - wanted.between).abs().max() <= 1e-6 * scale
+
+
+def test_the_choices_of_a_pool_reach_the_fit(trained):
+    each = trial(("closed-form", 2, 5.0, "l1", 3, False, "frequency", "aligned", "sum", 4))
+    operator = each.fit(trained)
+    how = operator.settings
+    assert (how.alpha, how.norm, how.centre, how.sign) == (5.0, "l1", "aligned", "sum")
+    assert (how.weighting, operator.components, operator.in_shape) == ("frequency", 3, (16, 16))
+    pool = each.setting.pools[0]
+    scatter = scatter_at(trained, DATA, "down2", "cpu", pool=pool)
+    assert int(scatter.counts.max()) == 4
+    other = scatter_at(trained, DATA, "down2", "cpu", pool=replace(pool, normalise=True))
+    assert not torch.allclose(scatter.within, other.within)
+
+
+def test_a_trial_goes_on_in_its_folder(tmp_path):
+    each = replace(trial(), folder=tmp_path / "run")
+    _, first = each.run()
+    _, again = each.run()
+    assert first.test_error == again.test_error
+    assert first.history == again.history
+
+
+def test_a_resnet_is_fitted_before_its_block():
+    each = trial(("closed-form", 2), network="resnet18", placement="before")
+    start = replace(each, setting=each.setting.fitted_on)
+    operator = each.fit(start.network())
+    network, _ = each.run({2: operator})
+    assert network.layer3[0].before is not None
+    assert operator.out_shape == (8, 8)
+
+
+def test_a_missing_operator_is_named():
+    with pytest.raises(ValueError, match="operators: got none for layer 3, closed-form"):
+        trial(("closed-form", 3)).run()

@@ -1,0 +1,195 @@
+"""Rows of trials: means, deviations, pairs and what is told beside them."""
+
+import builtins
+import math
+import statistics
+from dataclasses import replace
+
+import pytest
+from scipy import stats
+
+from foveapool.records import COLUMNS, ERROR, LESS, P_VALUE, VALIDATION
+from foveapool.study.select import Candidate, Selection
+from foveapool.study.setting import Pool, Setting
+from foveapool.study.trials import (
+    Trials,
+    data_label,
+    label,
+    paired_p_value,
+    place,
+    selection_rows,
+    trial_rows,
+)
+
+from .small import RECIPE, SOURCE, training
+
+BASE = (32.0, 33.5, 31.25, 34.0)
+CLOSED = (30.0, 31.0, 31.5, 29.5)
+WHERE = {"hardware": "here", "torch": "2.0", "commit": "abc"}
+
+
+def trials(errors, *pools, **told):
+    """The trials of a setting and their results, a seed for each error."""
+    made = [training(*pools, seed=seed) for seed in range(len(errors))]
+    costs = {"seconds": 2.0, "fit_seconds": 0.5, "parameters": 1000, "multiply_adds": 5000}
+    results = {
+        each.name: {"error": error, "alphas": {}, **costs, **WHERE, **told}
+        for each, error in zip(made, errors, strict=True)
+    }
+    return Trials(made[0].setting, tuple(made)), results
+
+
+def rows_of(*pairs, **provenance):
+    own, results = zip(*pairs, strict=True)
+    joined = {name: result for each in results for name, result in each.items()}
+    return trial_rows("study", own, joined, {"date": "today", **provenance})
+
+
+def by_metric(rows, pooling):
+    return {row.metric: row for row in rows if row.pooling == pooling}
+
+
+def test_errors_differences_and_their_test_are_those_of_statistics_and_scipy():
+    rows = rows_of(trials(BASE), trials(CLOSED, ("closed-form", 3)))
+    found = by_metric(rows, "closed-form")
+    error, less, p = found[ERROR], found[LESS], found[P_VALUE]
+    assert (error.mean, error.n) == (pytest.approx(statistics.mean(CLOSED)), 4)
+    assert error.deviation == pytest.approx(statistics.stdev(CLOSED))
+    differences = [mine - its for mine, its in zip(CLOSED, BASE, strict=True)]
+    assert (less.mean, less.n) == (pytest.approx(statistics.mean(differences)), 4)
+    assert less.deviation == pytest.approx(statistics.stdev(differences))
+    assert p.mean == pytest.approx(stats.ttest_rel(CLOSED, BASE).pvalue)
+    assert "paired t-test" in p.metric
+
+
+def test_pairs_are_seeds_and_not_the_order_of_results():
+    own, results = trials(CLOSED, ("closed-form", 3))
+    backwards = (own, dict(reversed(results.items())))
+    rows = by_metric(rows_of(trials(BASE), backwards), "closed-form")
+    assert rows[P_VALUE].mean == pytest.approx(stats.ttest_rel(CLOSED, BASE).pvalue)
+
+
+def test_costs_stand_beside_each_error():
+    rows = by_metric(rows_of(trials(BASE)), "baseline")
+    assert {name: row.mean for name, row in rows.items()} == {
+        ERROR: statistics.mean(BASE),
+        "parameters": 1000,
+        "multiply-adds an image": 5000,
+        "seconds a training": 2.0,
+        "seconds to fit": 0.5,
+    }
+
+
+def test_one_seed_has_no_spread_and_nothing_to_compare():
+    rows = rows_of(trials(BASE[:1]), trials(CLOSED[:1], ("closed-form", 3)))
+    found = by_metric(rows, "closed-form")
+    assert math.isnan(found[ERROR].deviation) and LESS not in found and P_VALUE not in found
+
+
+def test_without_a_baseline_nothing_is_compared():
+    rows = rows_of(trials(CLOSED, ("closed-form", 3)), trials(BASE, ("sgd", 3)))
+    assert not {LESS, P_VALUE} & {row.metric for row in rows}
+
+
+def test_a_row_says_where_it_comes_from():
+    other = trials(CLOSED, ("closed-form", 3))
+    next(iter(other[1].values()))["hardware"] = "there"
+    rows = by_metric(rows_of(trials(BASE), other, hardware="table's"), "closed-form")
+    row = rows[ERROR]
+    assert (row.study, row.network, row.data) == ("study", "cnn", "street-digits")
+    assert (row.seeds, row.epochs, row.batch, row.date) == ("0-3", "2", "32", "today")
+    # The machines that trained, not the one that makes the table.
+    assert (row.hardware, row.torch, row.commit) == ("here / there", "2.0", "abc")
+
+
+def test_an_alpha_that_was_chosen_is_told_where_all_seeds_agree():
+    auto = Pool("closed-form", 3, "auto")
+    own, results = trials(CLOSED, auto, alphas={"3": 50.0})
+    assert {row.alpha for row in rows_of((own, results))} == {"50"}
+    next(iter(results.values()))["alphas"] = {"3": 100.0}
+    assert {row.alpha for row in rows_of((own, results))} == {"auto"}
+
+
+@pytest.mark.parametrize(
+    ("pools", "wanted"),
+    [
+        ((), "baseline"),
+        ((Pool("closed-form", 3, 65.0, "l1", 1),), "closed-form"),
+        ((Pool("sgd", 3, sign="sum"),), "sgd"),
+        (
+            (Pool("closed-form", 3, normalise=False, class_cap=30),),
+            "closed-form, normalise False, class_cap 30",
+        ),
+        (
+            (Pool("closed-form", 3, sign="sum"), Pool("closed-form-trained", 1, sign="sum")),
+            "closed-form-trained, sign sum",
+        ),
+    ],
+)
+def test_a_label_names_the_pooling_and_what_is_unusual_about_it(pools, wanted):
+    assert label(Setting(pools)) == wanted
+
+
+def test_a_place_names_layers_in_the_order_they_were_put_in():
+    pools = (Pool("closed-form", 3, 15.0, "l2"), Pool("closed-form", 1, 65.0, "l1", 2))
+    found = place(Setting(pools, "resnet18", 64, "before"))
+    assert found == {
+        "network": "resnet18",
+        "pooling": "closed-form",
+        "layer": "3, 1",
+        "placement": "before",
+        "alpha": "15, 65",
+        "norm": "l2, l1",
+        "components": "2, 2",
+        "trainable": "False",
+    }
+    assert set(found) < set(COLUMNS)
+    plain = place(Setting((), "resnet18", 64, "before"))
+    assert (plain["placement"], plain["layer"], plain["alpha"]) == ("", "", "")
+    sgd = place(Setting((Pool("sgd", 2),)))
+    assert (sgd["alpha"], sgd["norm"], sgd["trainable"]) == ("", "", "True")
+
+
+def test_the_data_are_called_with_the_share_that_is_used():
+    assert data_label(training()) == "street-digits"
+    tenth = replace(training(), source=replace(SOURCE, share=0.1))
+    assert data_label(tenth) == "street-digits, 10 %"
+
+
+def test_every_candidate_is_a_row_of_the_selection():
+    one, other = Setting((Pool("closed-form", 3),)), Setting((Pool("closed-form", 2, 5.0),))
+    first = (Candidate(one, (50.0,), 0.5), Candidate(other, (60.0,), 0.5))
+    selection = Selection(one, (*first, Candidate(one, (40.0, 42.0))))
+    rows = selection_rows("study", "street-digits", RECIPE, selection, {"torch": "2"})
+    assert [(row.layer, row.mean, row.n, row.epochs) for row in rows] == [
+        ("3", 50.0, 1, "1"),
+        ("2", 60.0, 1, "1"),
+        ("3", 41.0, 2, "2"),
+    ]
+    assert {row.metric for row in rows} == {VALIDATION} and rows[2].deviation == math.sqrt(2)
+
+
+@pytest.mark.parametrize("differences", [(1.0, 2.0, 3.0), (-1.0, 1.5, 0.25, 0.5), (1e-9, 2e-9)])
+def test_the_p_value_is_students(differences):
+    wanted = stats.ttest_rel(differences, [0.0] * len(differences)).pvalue
+    assert paired_p_value(differences) == pytest.approx(wanted)
+
+
+def test_differences_without_spread_leave_no_doubt():
+    assert paired_p_value([0.0, 0.0, 0.0]) == 1.0
+    assert paired_p_value([-2.0, -2.0, -2.0]) == 0.0
+
+
+def test_without_scipy_the_extra_is_named(monkeypatch):
+    real = builtins.__import__
+
+    def without(name, *rest):
+        if name.startswith("scipy"):
+            raise ImportError(name)
+        return real(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(
+        ImportError, match=r"scipy: not installed; pip install 'foveapool\[study\]'"
+    ):
+        paired_p_value([1.0, 2.0])

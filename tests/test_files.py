@@ -1,0 +1,85 @@
+"""Files that others look at: whole or not there, and one process at a time."""
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from foveapool import files
+from foveapool.files import held, replacing, write_text
+
+# The file by itself: with the package comes torch, which takes seconds.
+HOLD = """
+import runpy, sys, time
+from pathlib import Path
+held = runpy.run_path(sys.argv[1])["held"]
+with held(Path(sys.argv[2])):
+    print("held", flush=True)
+    time.sleep(float(sys.argv[3]))
+"""
+
+
+def holder(path, seconds):
+    """A process that holds the lock by now."""
+    command = [sys.executable, "-c", HOLD, files.__file__, str(path), str(seconds)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "held\n"
+    return process
+
+
+def test_a_file_is_replaced_when_it_is_complete(tmp_path):
+    path = tmp_path / "file"
+    write_text(path, "old")
+    with replacing(path) as temporary:
+        temporary.write_text("new")
+        assert path.read_text() == "old" and temporary.parent == tmp_path
+    assert path.read_text() == "new"
+    assert path.stat().st_mode & 0o777 == 0o644
+
+
+def test_what_fails_half_way_leaves_the_old_file_and_nothing_else(tmp_path):
+    path = tmp_path / "file"
+    write_text(path, "old")
+    with pytest.raises(KeyboardInterrupt), replacing(path) as temporary:
+        temporary.write_text("half")
+        raise KeyboardInterrupt
+    assert path.read_text() == "old"
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_a_lock_is_for_one_and_names_who_has_it(tmp_path):
+    path = tmp_path / "deep" / "lock"
+    process = holder(path, 60)
+    try:
+        message = rf"deep: process {process.pid} works in this folder"
+        with pytest.raises(BlockingIOError, match=message), held(path):
+            pass
+    finally:
+        process.kill()
+        process.wait()
+    # It went with its process, however that ended.
+    with held(path):
+        assert path.read_text() == str(os.getpid())
+    with held(path):
+        pass
+
+
+def test_who_waits_gets_the_lock_after_the_other(tmp_path):
+    process = holder(tmp_path / "lock", 0.4)
+    begin = time.monotonic()
+    with held(tmp_path / "lock", wait=True):
+        assert process.wait(timeout=10) == 0
+    assert time.monotonic() - begin > 0.1
+
+
+def test_a_child_does_not_keep_its_parents_lock(tmp_path):
+    with held(tmp_path / "lock"):
+        child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        with held(tmp_path / "lock"):
+            pass
+    finally:
+        child.kill()
+        child.wait()

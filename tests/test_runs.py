@@ -1,0 +1,129 @@
+"""The folder of runs: what it holds is checked, what is not its own is put aside."""
+
+import json
+import os
+
+import pytest
+
+from foveapool.runs import RESULT, TRAINING, Runs, read_json
+
+FACTS = {"setting": {"width": 4, "pools": (1, 2)}, "seed": 0}
+NUMBERS = ("error", "loss", "seconds", "fit_seconds", "parameters", "multiply_adds")
+FOUND = {**dict.fromkeys(NUMBERS, 1.5), "torch": "2"}
+
+
+def finished(runs, name="a"):
+    with runs.claimed(name, FACTS):
+        runs.finish(name, FOUND)
+
+
+def files(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_result_comes_back_once_it_is_written(tmp_path):
+    runs = Runs(tmp_path / "runs")
+    assert runs.result("a", FACTS) is None
+    with runs.claimed("a", FACTS) as folder:
+        assert files(folder) == [TRAINING]
+        assert runs.result("a", FACTS) is None
+        runs.finish("a", FOUND)
+    assert Runs(tmp_path / "runs").result("a", FACTS) == {**FOUND, "training": "a"}
+    assert list(runs.finished()) == [(json.loads(json.dumps(FACTS)), runs.result("a", FACTS))]
+
+
+def test_a_folder_that_is_whole_is_left_as_it_is(tmp_path):
+    said = []
+    runs = Runs(tmp_path, said.append)
+    finished(runs)
+    before = {name: os.stat(runs.folder("a") / name) for name in files(runs.folder("a"))}
+    with runs.claimed("a", FACTS) as folder:
+        assert {name: os.stat(folder / name) for name in files(folder)} == before
+    assert said == []
+
+
+def test_one_process_at_a_time_has_a_training(tmp_path):
+    runs = Runs(tmp_path)
+    with (
+        runs.claimed("a", FACTS),
+        pytest.raises(BlockingIOError, match=f"process {os.getpid()} works"),
+        Runs(tmp_path).claimed("a", FACTS),
+    ):
+        pass
+    with runs.claimed("a", FACTS), runs.claimed("b", FACTS):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "why"),
+    [
+        (RESULT, "", "result.json is not whole"),
+        (RESULT, '{"error": 1.0, "lo', "result.json is not whole"),
+        (RESULT, "\0" * 300, "result.json is not whole"),
+        (RESULT, "[1]", "result.json: got list, wanted an object"),
+        (RESULT, json.dumps({**FOUND, "training": "b"}), "result.json is not of this training"),
+        (RESULT, json.dumps({"training": "a"}), "result.json is not of this training"),
+        (RESULT, json.dumps({**FOUND, "training": "a", "error": "1"}), "is not of this training"),
+        (TRAINING, "{", "training.json is not whole"),
+        (TRAINING, json.dumps({**FACTS, "seed": 1}), "training.json is not of this training"),
+    ],
+)
+def test_a_damaged_or_foreign_folder_is_set_aside_with_a_message(tmp_path, file, content, why):
+    said = []
+    runs = Runs(tmp_path, said.append)
+    finished(runs)
+    (runs.folder("a") / "other").write_text("kept")
+    (runs.folder("a") / file).write_text(content)
+    assert runs.result("a", FACTS) is None
+    with runs.claimed("a", FACTS) as folder:
+        assert files(folder) == [TRAINING]
+    aside = tmp_path / "aside" / "a.1"
+    assert (aside / "other").read_text() == "kept" and (aside / file).read_text() == content
+    assert said[0].startswith("a: set aside as aside/a.1 and done again: ") and why in said[0]
+    # A second time it gets a name of its own.
+    finished(runs)
+    (runs.folder("a") / file).write_text(content)
+    with runs.claimed("a", FACTS):
+        assert (tmp_path / "aside" / "a.2").is_dir() and len(said) == 2
+
+
+def test_results_that_cannot_be_read_are_passed_over(tmp_path):
+    runs = Runs(tmp_path)
+    for name in "abcd":
+        finished(runs, name)
+    (runs.folder("a") / RESULT).write_text("{")
+    (runs.folder("b") / RESULT).write_text("{}")
+    (runs.folder("c") / TRAINING).unlink()
+    assert [result["training"] for _, result in runs.finished()] == ["d"]
+
+
+def test_what_a_killed_process_was_writing_is_swept_away(tmp_path):
+    runs = Runs(tmp_path)
+    runs.begin("a", FACTS)
+    (runs.folder("a") / ".operator-3.safetensors.k9").write_text("half")
+    (runs.folder("a") / "checkpoint.safetensors").write_text("whole")
+    with runs.claimed("a", FACTS) as folder:
+        assert files(folder) == ["checkpoint.safetensors", TRAINING]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{"format_version": 2}', "a results folder of format version 2, wanted 1"),
+        ("{}", "a results folder of format version None, wanted 1"),
+        ("[]", "runs.json: not a results folder of foveapool"),
+        ('{"format', "runs.json: not a results folder of foveapool"),
+    ],
+)
+def test_a_folder_of_another_version_is_refused(tmp_path, content, message):
+    (tmp_path / "runs.json").write_text(content)
+    with pytest.raises(ValueError, match=message):
+        Runs(tmp_path)
+    assert (tmp_path / "runs.json").read_text() == content
+
+
+def test_json_is_read_whole_or_not_at_all(tmp_path):
+    path = tmp_path / "some.json"
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(ValueError, match=r"some.json is not whole"):
+        read_json(path)
