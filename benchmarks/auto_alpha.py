@@ -24,11 +24,10 @@ from foveapool.pooling.accumulate import compute_scatter
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.pooling.scatter import Scatter
 from foveapool.pooling.solve import AUTO_ALPHA, sweep_pooling
-from foveapool.pooling.storage import load_tensors
 from foveapool.records import Row, append_rows, provenance
 from foveapool.runs import Runs
 from foveapool.study.engine import Engine, Here
-from foveapool.study.fits import WEIGHTS
+from foveapool.study.fits import weights_of
 from foveapool.study.presets import read_preset
 from foveapool.study.select import Search
 from foveapool.study.study import Study
@@ -52,7 +51,7 @@ def seen_by(training: Training, layer: int, runs: Runs, means: Means) -> tuple[S
     """The maps that reach a layer of a finished baseline, and the site there."""
     trial = trial_of(training, means)
     network = trial.network()
-    network.load_state_dict(load_tensors(runs.folder(training.name) / WEIGHTS, "weights")[0])
+    network.load_state_dict(weights_of(training, runs, means))
     device = chosen_device(means.device)
     network.to(device)
     site = network.site(layer)
@@ -169,6 +168,8 @@ def main() -> None:
     parser.add_argument("--device", default=None)
     parser.add_argument("--shares", type=float, nargs="*", default=[0.05, 0.2])
     parser.add_argument("--parts", type=int, default=1)
+    parser.add_argument("--seen", type=int, default=None, help="seeds whose maps are looked at")
+    parser.add_argument("--criteria", nargs="*", default=list(CRITERIA), choices=CRITERIA)
     parser.add_argument("--out", default="results/auto-alpha.csv")
     options = parser.parse_args()
     study = read_preset(options.preset)
@@ -181,12 +182,13 @@ def main() -> None:
         own = engine.run([study.training(setting, seed) for seed in range(study.seeds)])
         fitted = [own[study.training(setting, s).name]["error"] for s in range(study.seeds)]
         errors.setdefault(pool.layer, {})[float(pool.alpha)] = statistics.mean(fitted)
-    scores: dict[str, dict[tuple[int, float], list[float]]] = {name: {} for name in CRITERIA}
+    criteria = {name: CRITERIA[name] for name in options.criteria}
+    scores: dict[str, dict[tuple[int, float], list[float]]] = {name: {} for name in criteria}
     for layer, alphas in errors.items():
-        for seed in range(study.seeds):
+        for seed in range(options.seen or study.seeds):
             seen, site = seen_by(study.training(study.network, seed), layer, runs, means)
             for each in sweep_pooling(seen.fit, site.out_shape, list(alphas)):
-                for name, criterion in CRITERIA.items():
+                for name, criterion in criteria.items():
                     key = (layer, each.settings.alpha)
                     scores[name].setdefault(key, []).append(criterion(seen, each))
     means_of = {n: {k: statistics.mean(v) for k, v in own.items()} for n, own in scores.items()}

@@ -80,7 +80,8 @@ def test_the_table_has_mean_and_deviation_over_the_seeds():
 def test_a_killed_demo_leaves_its_folders_free(tmp_path):
     words = ["demo", "--out", str(tmp_path / "runs"), "--seeds", "1", "--images", "2000"]
     command = [sys.executable, "-m", "foveapool", *words]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    process = subprocess.Popen(command, **quiet)
     try:
         wait_until(lambda: locked(tmp_path), process, "no worker began")
     finally:

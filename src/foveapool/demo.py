@@ -14,7 +14,7 @@ from pathlib import Path
 
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.records import ERROR, LESS, P_VALUE, Row
-from foveapool.report.figures import operator_figure
+from foveapool.report.figures import operator_figure, save_figure
 from foveapool.report.tables import with_spread
 from foveapool.runs import Runs
 from foveapool.study.conduct import conduct
@@ -137,7 +137,7 @@ def main(demo: Demo | None = None) -> None:
     operator = PoolingOperator.load(first)
     folder = Runs(demo.out).study(study.name)
     picture = folder / "operator.png"
-    operator_figure(operator).savefig(picture, dpi=110)
+    save_figure(operator_figure(operator, width=6.6), picture, dpi=150)
     print()
     print_table(rows)
     print(verdict(rows))

@@ -45,7 +45,8 @@ def smooth_scatter() -> Scatter:
 
 @cache
 def solved(window: int | None = None, norm: str = "l2") -> PoolingOperator:
-    return solve_pooling(smooth_scatter(), (8, 4), alpha=25.0, components=2, norm=norm, window=window)
+    choices = {"alpha": 25.0, "components": 2, "norm": norm, "window": window}
+    return solve_pooling(smooth_scatter(), (8, 4), **choices)
 
 
 def same(one: PoolingOperator, other: PoolingOperator) -> bool:

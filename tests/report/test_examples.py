@@ -10,7 +10,7 @@ from foveapool.report.examples import Examples, choose_examples, examples_path
 
 
 def seen(count=40, classes=4, channels=6):
-    """Images whose label is written into their pixels, and maps that differ by class in channel 3."""
+    """Images with their label for pixels, and maps that differ by class in channels 3 and 1."""
     generator = torch.Generator().manual_seed(0)
     labels = torch.arange(count).flip(0) % classes
     images = labels[:, None, None, None].expand(-1, 3, 6, 6).to(torch.uint8)

@@ -150,7 +150,7 @@ def test_images_that_are_none_are_refused(images, message):
         corrupt(images, "fog", 1)
 
 
-@pytest.mark.parametrize("severity", [0, 6, -1, 2.5, True, "3", None])
+@pytest.mark.parametrize("severity", [0, 6, -1, 2.5, 3.0, True, "3", None])
 def test_severities_beyond_five_are_refused(severity):
     with pytest.raises(ValueError, match=r"severity: got .*, wanted a whole number from 1 to 5"):
         corrupt(IMAGES, "fog", severity)

@@ -229,7 +229,7 @@ def test_no_room_is_known_before_anything_is_trained(tmp_path, monkeypatch):
     check_space(study, runs, 2)
     usage = shutil.disk_usage(tmp_path)._replace(free=1_000_000)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
-    with pytest.raises(OSError, match=r"runs: 0.0 GB are free, wanted 0.2 GB for small"):
+    with pytest.raises(OSError, match=r"runs: 0.0 GB are free, wanted 0.5 GB for small"):
         check_space(study, runs, 2)
 
 

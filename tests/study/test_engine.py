@@ -28,7 +28,7 @@ class Scripted:
 
     def __init__(self, runs, at_once=1, **answers):
         self.runs, self.at_once, self.answers = runs, at_once, answers
-        self.given, self.means, self.mended = [], [], 0
+        self.given, self.means, self.mended, self.open = [], [], 0, []
 
     def finish(self, training):
         self.runs.begin(training.name, training.facts)
@@ -44,6 +44,7 @@ class Scripted:
         if answer == "refuse":
             raise BrokenProcessPool
         if answer == "later":
+            self.open.append(future)
             return future
         if isinstance(answer, Exception):
             future.set_exception(answer)
@@ -53,6 +54,8 @@ class Scripted:
 
     def mend(self):
         self.mended += 1
+        while self.open:
+            self.open.pop().set_exception(BrokenProcessPool())
 
     def close(self):
         pass
@@ -151,7 +154,7 @@ def test_a_dead_worker_is_replaced_and_its_training_given_out_again(runs):
     workers = Scripted(runs, seed1=[BrokenProcessPool()])
     found = Engine(runs, CPU, workers).run(seeds(3))
     assert len(found) == 3 and workers.mended == 1
-    assert runs.said == ["a worker died; its training goes on from its last epoch"]
+    assert runs.said == ["a worker died; its training goes on from its last checkpoint"]
 
 
 def test_the_trainings_of_all_workers_are_given_out_again_after_one_death(runs):
@@ -216,7 +219,7 @@ def test_a_process_killed_in_the_middle_of_its_training_changes_nothing(tmp_path
         found = Engine(runs, CPU, workers).run([long])
     finally:
         workers.close()
-    assert killed and said == ["a worker died; its training goes on from its last epoch"]
+    assert killed and said == ["a worker died; its training goes on from its last checkpoint"]
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -1,5 +1,6 @@
 """Trainings: one name for what must end alike, and which images each may see."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -7,7 +8,7 @@ import torch
 
 from foveapool.data.registry import load_data
 from foveapool.study.setting import Pool
-from foveapool.study.training import Means, Source, data_of
+from foveapool.study.training import Means, Source, Training, data_of
 
 from .small import CPU, SOURCE, training
 
@@ -38,6 +39,19 @@ def test_a_name_says_what_it_is():
     start = "street-digits-cnn-closed-form-3-a5-l1-closed-form-1-aauto-l2-part4-seed4-"
     assert name.startswith(start)
     assert training().name.startswith("street-digits-cnn-baseline-seed0-")
+
+
+@pytest.mark.parametrize(
+    "each",
+    [
+        training(),
+        training(("closed-form", 3, "auto"), ("sgd", 1), seed=2, part=4),
+        replace(training(), source=replace(SOURCE, share=0.5)),
+    ],
+)
+def test_facts_give_the_training_back(each):
+    again = Training.from_facts(json.loads(json.dumps(each.facts)))
+    assert again.name == each.name and again.facts == each.facts
 
 
 def test_the_name_of_a_path_is_one_of_a_folder():

@@ -68,12 +68,27 @@ def _print(table: Table, form: str) -> None:
     if form != "terminal":
         typer.echo(getattr(table, form)())
         return
+    from rich import box
     from rich.console import Console
     from rich.table import Table as Drawn
 
-    # Columns without a single entry only take room.
-    told = [i for i, _ in enumerate(table.header) if any(line[i] != "-" for line in table.lines)]
-    drawn = Drawn(*(table.header[i] for i in told))
+    told, same = _told(table)
+    drawn = Drawn(*(table.header[i] for i in told), caption=same, box=box.SIMPLE_HEAD)
+    for column in drawn.columns:
+        column.no_wrap = True
     for line in table.lines:
         drawn.add_row(*(line[i] for i in told))
-    Console().print(drawn)
+    console = Console()
+    # A table cut short tells less than one that runs beyond the window.
+    console.width = max(console.width, Console(width=1000).measure(drawn).maximum)
+    console.print(drawn)
+
+
+def _told(table: Table) -> tuple[list[int], str]:
+    """The columns to draw, and in words those that say one thing in every line."""
+    values = [[line[i] for line in table.lines] for i, _ in enumerate(table.header)]
+    several = [i for i, own in enumerate(values) if len(set(own)) > 1]
+    if len(table.lines) < 2:
+        several = [i for i, own in enumerate(values) if own != ["-"]]
+    alike = [i for i, own in enumerate(values) if i not in several and set(own) != {"-"}]
+    return several, ", ".join(f"{table.header[i]} {values[i][0]}" for i in alike)

@@ -21,6 +21,7 @@ from foveapool.study.conduct import check_space, conduct, plan
 from foveapool.study.engine import Done, Engine, Here, Processes, Workers
 from foveapool.study.presets import preset_names, read_preset
 from foveapool.study.ray_workers import RayWorkers
+from foveapool.study.setting import Pool
 from foveapool.study.study import Study
 from foveapool.study.training import Means, data_of
 from foveapool.study.trials import label
@@ -38,7 +39,8 @@ def study_command(
     ] = Path("runs"),
     engine: Annotated[str, typer.Option(help="local, or ray for a cluster.")] = "local",
     at_once: Annotated[
-        int | None, typer.Option(help="Trainings at once; a process each, by default 1 on a GPU.")
+        int | None,
+        typer.Option(help="Trainings at once, a process each; 1 on a GPU if not given.", min=1),
     ] = None,
     cpus: Annotated[float, typer.Option(help="With ray: cores for each training.")] = 1.0,
     gpus: Annotated[float, typer.Option(help="With ray: GPUs for each, such as 0.25.")] = 0.0,
@@ -66,7 +68,9 @@ def study_command(
     with user_errors():
         studies = [read_preset(each, _changes(change or [])) for each in presets]
         folder = Runs(runs, console.print)
-        means = Means(device, compile, data_root, keep)
+        # A second layer is fitted on networks that the first search trained.
+        second = any(search.second_layer for study in studies for search in study.searches)
+        means = Means(device, compile, data_root, keep or second)
         if engine not in ENGINES:
             raise ValueError(f"engine: got {engine!r}, wanted one of {', '.join(ENGINES)}")
         count = at_once or (1 if chosen_device(device).type == "cuda" else os.cpu_count() or 1)
@@ -106,8 +110,7 @@ def _conduct(
             where = f"seed {training.seed}"
             if training.part is not None:
                 where = f"held-out part {training.part}"
-            layers = ", ".join(str(pool.layer) for pool in training.setting.pools)
-            what = label(training.setting) + (f" at layer {layers}" if layers else "")
+            what = ", ".join([label(training.setting), *map(_told, training.setting.pools)])
             console.print(f"{what}, {where}: {done.result['error']:.2f} % wrong")
             bar.update(task, completed=done.number, total=done.total)
 
@@ -116,6 +119,11 @@ def _conduct(
         append_rows(results, [*tables.selection, *tables.rows])
     show(tables.rows, "terminal")
     typer.echo(f"in {runs.study(study.name)}")
+
+
+def _told(pool: Pool) -> str:
+    fit = f", alpha {pool.alpha}, {pool.norm}" if pool.is_fitted else ""
+    return f"layer {pool.layer}{fit}"
 
 
 def _say_plan(study: Study, runs: Runs, means: Means, at_once: int) -> None:
@@ -157,5 +165,11 @@ def _changes(given: list[str]) -> dict[str, Any]:
         for table, values in found.items():
             if not isinstance(values, dict):
                 raise ValueError(f"--set: got {each!r}, wanted TABLE.KEY=VALUE")
-            changes.setdefault(table, {}).update(values)
+            changes[table] = _merged(changes.get(table, {}), values)
     return changes
+
+
+def _merged(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    """Both, the new values over the old ones, tables within tables alike."""
+    deeper = [key for key in new if isinstance(new[key], dict) and isinstance(old.get(key), dict)]
+    return {**old, **new, **{key: _merged(old[key], new[key]) for key in deeper}}

@@ -58,8 +58,7 @@ def _of_study(folder: Path) -> Training:
         facts = read_json(folder / TRAINING)
         if facts["held_out"] is not None:
             raise ValueError("it was trained in a search, without its test images")
-        setting, source = Setting.from_facts(facts["setting"]), Source(**facts["data"])
-        return Training(setting, source, Recipe.from_dict(facts["recipe"]), facts["seed"])
+        return Training.from_facts(facts)
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(
             f"{folder / TRAINING}: {error}; wanted a training of a study that was measured on the "

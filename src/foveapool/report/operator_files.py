@@ -18,8 +18,8 @@ from foveapool.report.accounts import Account, Family, family, fits, kind
 from foveapool.report.examples import Examples, choose_examples, examples_path
 from foveapool.report.told import TrainingFolder
 
-# Weights of all operators of an account, a byte each before they are packed: what a page carries.
-MOST_WEIGHTS = 8_000_000
+# Of all operators of an account, a byte each before they are packed: what a page can carry.
+MOST_WEIGHTS = 20_000_000
 
 Maps = tuple[Tensor, Tensor, Tensor, Sequence[str]]  # what `choose_examples` is given
 
@@ -51,13 +51,15 @@ def with_examples(account: Account, maps_before: Callable[[Path], Maps]) -> Acco
 
 def file_families(files: Iterable[Path], missing: list[str]) -> tuple[Family, ...]:
     """Operators from files; operator-3-alpha5 and operator-3-alpha25 are of one family."""
+    loader = _Loader(missing)
     found: dict[tuple[object, ...], dict[Path, PoolingOperator]] = {}
     for path in files:
-        operator = _loaded(path, missing)
+        operator = loader.load(path)
         if operator is not None:
             name = re.sub(r"-alpha[^-]*$", "", path.stem)
             name = re.sub(r"^operator-(?=\d+$)", "layer ", name)
             found.setdefault((name, *kind(operator)), {})[path] = operator
+    loader.say_what_was_left_out()
     return tuple(_family(str(key[0]), own, missing) for key, own in found.items())
 
 
@@ -65,28 +67,54 @@ def training_families(
     trainings: Iterable[TrainingFolder], missing: list[str]
 ) -> tuple[Family, ...]:
     """The operators of trainings; those that differ in alpha alone are of one family."""
+    loader = _Loader(missing)
     found: list[Family] = []
-    left_out = weights = 0
-    for name, paths in _named(trainings).items():
-        loaded: dict[float, tuple[Path, PoolingOperator]] = {}
+    for (name, _), paths in _named(trainings).items():
+        own: dict[float, tuple[Path, PoolingOperator]] = {}
         for path in paths:
-            operator = _loaded(path, missing)
+            operator = loader.load(path)
             if operator is not None:
                 # The same operator serves a training that keeps it and one that trains it on.
-                loaded.setdefault(operator.settings.alpha, (path, operator))
-        weights += sum(operator.weight.numel() for _, operator in loaded.values())
-        if found and weights > MOST_WEIGHTS:
-            left_out += len(loaded)
-        elif loaded:
-            found.append(_family(name[0], dict(loaded.values()), missing))
-    if left_out:
-        missing.append(
-            f"{left_out} more operators are not on this page, which would become too large; "
-            "name a training's folder to see its own."
-        )
-    if not found:
+                own.setdefault(operator.settings.alpha, (path, operator))
+        if own:
+            found.append(_family(name, dict(own.values()), missing))
+    if not found and not loader.left_out:
         missing.append("No operator: no pooling of this run was fitted in closed form so far.")
+    loader.say_what_was_left_out()
     return tuple(found)
+
+
+class _Loader:
+    """Loads operators until they are more than a page can carry, and counts the rest."""
+
+    def __init__(self, missing: list[str]) -> None:
+        self.missing = missing
+        self.weights = self.left_out = 0
+
+    def load(self, path: Path) -> PoolingOperator | None:
+        """The operator, if it can be read, drawn and carried."""
+        try:
+            operator = PoolingOperator.load(path)
+        except (ValueError, OSError, KeyError, TypeError) as error:
+            self.missing.append(f"{path.name}: {error}")
+            return None
+        if len(operator.in_shape) > 2:
+            axes = len(operator.in_shape)
+            self.missing.append(f"{path.name}: maps of {axes} axes cannot be drawn.")
+            return None
+        if self.weights + operator.weight.numel() > MOST_WEIGHTS:
+            self.left_out += 1
+            return None
+        self.weights += operator.weight.numel()
+        return operator
+
+    def say_what_was_left_out(self) -> None:
+        """Once all were asked for."""
+        if self.left_out:
+            self.missing.append(
+                f"{self.left_out} operators are not on this page, which would become too large; "
+                "name a training's folder, or a file, to see its own."
+            )
 
 
 def _named(trainings: Iterable[TrainingFolder]) -> dict[tuple[str, str], list[Path]]:
@@ -120,15 +148,3 @@ def _family(name: str, operators: dict[Path, PoolingOperator], missing: list[str
             except (ValueError, KeyError) as error:
                 missing.append(str(error))
     return family(name, list(operators.values()), examples, next(iter(operators)))
-
-
-def _loaded(path: Path, missing: list[str]) -> PoolingOperator | None:
-    try:
-        operator = PoolingOperator.load(path)
-    except (ValueError, OSError, KeyError, TypeError) as error:
-        missing.append(f"{path.name}: {error}")
-        return None
-    if len(operator.in_shape) > 2:
-        missing.append(f"{path.name}: maps of {len(operator.in_shape)} axes cannot be drawn.")
-        return None
-    return operator

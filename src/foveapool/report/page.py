@@ -26,7 +26,19 @@ from foveapool.report.page_charts import charts
 from foveapool.report.page_sections import lead, letter, sections
 
 # In the order in which they may know each other.
-SCRIPTS = "numbers unpack colours pad readings overview explorer charts page".split()
+SCRIPTS = (
+    "numbers",
+    "elements",
+    "unpack",
+    "colours",
+    "pad",
+    "readings",
+    "overview",
+    "explorer",
+    "scales",
+    "charts",
+    "page",
+)
 
 
 def write_page(

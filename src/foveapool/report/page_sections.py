@@ -7,6 +7,7 @@ several are told of side by side.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from foveapool.records import ERROR, LESS, P_VALUE
 from foveapool.report.accounts import Account
@@ -19,7 +20,6 @@ Named = Sequence[tuple[str, Account]]
 # Metrics that are columns of the table of errors, or cost next to nothing to leave out.
 _TOLD = {ERROR, LESS, P_VALUE, "parameters", "multiply-adds an image"}
 _TOLD |= {"seconds a training", "seconds to fit"}
-_NUMBERS = 8  # the last columns of the table of errors
 _HINT = (
     "Move over the output map: the other maps show how strongly each place of the input counts for "
     "the chosen one, red for and blue against. The frame is where average pooling would look. "
@@ -101,13 +101,15 @@ def _explorers(named: Named) -> Markup | None:
 
 
 def _figure(name: str, drawn: Mapping[str, Chart]) -> list[Markup]:
+    """A place for a chart, if it is to be drawn, with its words."""
     if name not in drawn:
         return []
-    title = drawn[name]["title"]
-    caption = f"{title[0].upper()}{title[1:]}."
-    if len(drawn[name].get("series", drawn[name].get("lines", []))) > 1:
+    chart = drawn[name]
+    shown: list[dict[str, Any]] = chart["lines"] if chart["kind"] == "dots" else chart["series"]
+    caption = f"{chart['title'][0].upper()}{chart['title'][1:]}."
+    if len(shown) > 1:
         caption += f" {_CAPTIONS[name]}"
-    if any(line.get("paper") for line in drawn[name].get("lines", [])):
+    if any(each.get("paper") for each in shown):
         caption += " Diamonds are the paper's."
     return [element("figure", element("figcaption", caption), data_chart=name)]
 
@@ -122,7 +124,7 @@ def _errors(named: Named, drawn: Mapping[str, Chart]) -> Markup | None:
     if errors.lines:
         errors, common = _without_common(errors, ("network", "data"))
         caption = f"Test errors{common}: percent with deviation over n trials, and what they cost."
-        words = len(errors.header) - _NUMBERS
+        words = errors.header.index("error %")  # its columns from there on are numbers
         content.append(table_element(errors, caption, words))
     others = _merged(named, _other_figures)
     if others.lines:

@@ -19,6 +19,7 @@ from foveapool.records import ERROR, LESS, P_VALUE, Row
 
 Key = tuple[str, ...]
 _PLACE = ("network", "data", "pooling", "layer", "placement", "alpha", "norm", "components")
+_OF_PAPER = ("table1-", "sgd-")  # the studies that follow the paper's procedure
 _BASELINE, _CLOSED, _SGD = "baseline", "closed-form", "sgd"
 
 
@@ -88,7 +89,7 @@ def paper_figures() -> dict[str, list[dict[str, Any]]]:
 
 
 def paper_error(network: str, data: str, pooling: str) -> tuple[float, float] | None:
-    """The paper's error for a pooling, and its deviation; None where it has none."""
+    """The paper's error for a pooling, wherever it put it, and its deviation; None if none."""
     key = "sgd" if pooling == _SGD else "table1"
     column = "baseline" if pooling == _BASELINE else "error"
     if pooling not in (_BASELINE, _CLOSED, _SGD):
@@ -98,6 +99,16 @@ def paper_error(network: str, data: str, pooling: str) -> tuple[float, float] | 
             mean, deviation = each[column]
             return mean, deviation
     return None
+
+
+def _as_paper(key: Key) -> bool:
+    """Whether a setting is the one that the paper chose."""
+    network, data, pooling, layer, _, alpha, norm, _ = key[2:]
+    for each in paper_figures()["sgd" if pooling == _SGD else "table1"]:
+        place = (each["layer"], each.get("alpha", ""), each.get("norm", ""))
+        if (each["network"], each["data"]) == (network, data):
+            return place == (layer, alpha, norm)
+    return False
 
 
 def error_table(rows: Iterable[Row]) -> Table:
@@ -115,7 +126,9 @@ def error_table(rows: Iterable[Row]) -> Table:
             return "-" if row is None else show(row)
 
         network, data, pooling, *where = key[2:]
-        paper = paper_error(network, data, pooling)
+        paper = None
+        if pooling == _BASELINE or key[0].startswith(_OF_PAPER) or _as_paper(key):
+            paper = paper_error(network, data, pooling)
         lines.append(
             (
                 network,
@@ -137,11 +150,16 @@ def error_table(rows: Iterable[Row]) -> Table:
     return Table((*header, *more), tuple(lines))
 
 
+def _by_stage(row: Row) -> tuple[str, int, int, float]:
+    return row.study, -int(row.epochs), -row.n, row.mean
+
+
 def selection_table(rows: Iterable[Row]) -> Table:
     """Every setting that a search looked at, the best first."""
-    ordered = sorted(latest(rows), key=lambda row: (-int(row.epochs), -row.n, row.mean))
+    ordered = sorted(latest(rows), key=_by_stage)
     lines = [
         (
+            row.study,
             row.pooling,
             row.layer,
             row.placement or "-",
@@ -153,7 +171,7 @@ def selection_table(rows: Iterable[Row]) -> Table:
         )
         for row in ordered
     ]
-    header = ("pooling", "layer", "placement", "alpha", "norm", "epochs", "parts")
+    header = ("study", "pooling", "layer", "placement", "alpha", "norm", "epochs", "parts")
     return Table((*header, "validation error %"), tuple(lines))
 
 
@@ -200,7 +218,7 @@ def _measured(rows: Iterable[Row]) -> list[_Figures]:
     """The errors of the studies that follow the paper's tables; others vary what it fixed."""
     found: dict[Key, dict[str, float]] = {}
     for row in latest(rows):
-        if row.metric == ERROR and row.study.startswith(("table1-", "sgd-")):
+        if row.metric == ERROR and row.study.startswith(_OF_PAPER):
             found.setdefault((row.network, row.data), {})[row.pooling] = row.mean
     return [_Figures(network, errors) for (network, _), errors in found.items()]
 

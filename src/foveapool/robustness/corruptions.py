@@ -243,14 +243,16 @@ def corrupt(
     """uint8 images (N, H, W, 3) corrupted, on the device they are on, uint8 again.
 
     name: one of `CORRUPTIONS`. severity: 1 to 5. The same seed gives the same bytes on one device.
-    start: where in a larger set the images begin, for a set that is corrupted in parts: parts
-    that begin at multiples of `block_length(images)` get the bytes that the whole set would.
+    start: where in a larger set the images begin, for a set that is corrupted in parts: parts of
+    whole blocks of `block_length(images)`, the last as short as it is, get the bytes that the set
+    would get at once.
     frost_folder: pictures of ice, see `frost_pictures`.
     """
     check_name("corruption", name, CORRUPTIONS)
     corruption = CORRUPTIONS[name]
     check_images(images)
-    if isinstance(severity, bool) or severity not in range(1, len(corruption.severities) + 1):
+    rows = range(1, len(corruption.severities) + 1)
+    if isinstance(severity, bool | float) or severity not in rows:
         raise ValueError(f"severity: got {severity!r}, wanted a whole number from 1 to 5")
     length = block_length(images)
     if start < 0 or start % length:

@@ -18,15 +18,19 @@ from foveapool.data.images import subset
 from foveapool.files import held, write_text
 from foveapool.networks.build import build
 from foveapool.records import append_rows, provenance
-from foveapool.runs import FORMAT_VERSION, STUDY, Runs
+from foveapool.runs import FORMAT_VERSION, STUDY, Runs, read_json
 from foveapool.study.cost import parameters
 from foveapool.study.engine import Engine, in_order
 from foveapool.study.study import Study, Tables, run_study
 from foveapool.study.training import Means, Training, trial_of
+from foveapool.study.trials import paired_p_value
 from foveapool.training.loop import train
 
+TABLES = ("selection.csv", "rows.csv")
 TIMED_STEPS = 6
 SPARE_BYTES = 200_000_000
+# The largest of images of 32 x 32: all layers of a network, and the first layer.
+SCATTER_BYTES, OPERATOR_BYTES = 20_000_000, 4_200_000
 
 
 @dataclass(frozen=True)
@@ -101,7 +105,10 @@ def check_space(study: Study, runs: Runs, at_once: int) -> None:
     kept = study.seeds + max((search.parts for search in study.searches), default=0)
     # A checkpoint has the weights and two numbers more for each, and a second one while it is
     # written; of finished networks without poolings the weights stay.
-    needed = 4 * numbers * (6 * at_once + kept) + SPARE_BYTES
+    weights = 4 * numbers * (6 * at_once + kept)
+    fits = sum(len(s.settings(network)) * s.parts for s in study.searches)
+    fits += len(study.arms) * study.seeds
+    needed = weights + kept * SCATTER_BYTES + fits * OPERATOR_BYTES + SPARE_BYTES
     free = shutil.disk_usage(runs.root).free
     if free < needed:
         raise OSError(
@@ -114,6 +121,9 @@ def conduct(study: Study, engine: Engine) -> Tables:
     """Does the study and writes its tables; what is finished already is only read."""
     folder = engine.runs.study(study.name)
     folder.mkdir(parents=True, exist_ok=True)
+    # Says at once, not after hours, that scipy is missing.
+    paired_p_value([0.0, 0.0])
+    _forget_other(folder, study)
     asked: dict[str, str] = {}
 
     def run(stage: str, trainings: Sequence[Training]) -> Mapping[str, Mapping[str, Any]]:
@@ -125,12 +135,23 @@ def conduct(study: Study, engine: Engine) -> Tables:
     _note(folder, study, asked)
     tables = run_study(study, run, provenance())
     with held(folder / "lock", wait=True):
-        for name, rows in (("selection.csv", tables.selection), ("rows.csv", tables.rows)):
+        for name, rows in zip(TABLES, (tables.selection, tables.rows), strict=True):
             if rows:
                 (folder / f".{name}").unlink(missing_ok=True)
                 append_rows(folder / f".{name}", rows)
                 (folder / f".{name}").replace(folder / name)
     return tables
+
+
+def _forget_other(folder: Path, study: Study) -> None:
+    """Removes the tables of a study that had this name and other choices."""
+    try:
+        same = read_json(folder / STUDY)["facts"] == json.loads(json.dumps(study.facts()))
+    except (OSError, ValueError, KeyError):
+        same = False
+    if not same:
+        for name in TABLES:
+            (folder / name).unlink(missing_ok=True)
 
 
 def _note(folder: Path, study: Study, asked: Mapping[str, str]) -> None:

@@ -148,7 +148,7 @@ class Engine:
                             "there memory enough? Start again with fewer at once: what is "
                             "finished stays"
                         )
-                    self.runs.say("a worker died; its training goes on from its last epoch")
+                    self.runs.say("a worker died; its training goes on from its last checkpoint")
                     self.workers.mend()
                     # The others went with it, whether their futures know by now or not.
                     waiting += running.values()

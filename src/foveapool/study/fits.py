@@ -81,14 +81,14 @@ def _scatter(
         kept = _read(Scatter, path, runs, lambda found: found.in_shape == shape)
         if kept is not None:
             return kept
-        network.load_state_dict(_weights(training, runs, means))
+        network.load_state_dict(weights_of(training, runs, means))
         data = trial_of(training, means).data
         scatter = scatter_at(network, data, module, means.device, pool=pool)
         scatter.save(path)
         return scatter
 
 
-def _weights(training: Training, runs: Runs, means: Means) -> Mapping[str, Any]:
+def weights_of(training: Training, runs: Runs, means: Means) -> Mapping[str, Any]:
     """The weights that a finished training kept; trained again where they are gone."""
     path = runs.folder(training.name) / WEIGHTS
     why = "its weights are not there"

@@ -19,11 +19,9 @@ from foveapool.pooling.operator import PoolingOperator
 from foveapool.pooling.storage import load_tensors
 from foveapool.runs import TRAINING, read_json
 from foveapool.study.fits import WEIGHTS
-from foveapool.study.setting import Setting
-from foveapool.study.training import Means, Source, Training, trial_of
+from foveapool.study.training import Means, Training, trial_of
 from foveapool.surgery.capture import inputs_of
 from foveapool.training.parallel import chosen_device
-from foveapool.training.recipe import Recipe
 
 COUNT = 300
 
@@ -97,15 +95,6 @@ def layer_of(operator: Path) -> int:
 
 def _training(folder: Path) -> Training:
     try:
-        facts = read_json(folder / TRAINING)
-        part = facts["held_out"]
-        held_out = {} if part is None else {"part": part["number"], "held_out": part["size"]}
-        return Training(
-            Setting.from_facts(facts["setting"]),
-            Source(**facts["data"]),
-            Recipe.from_dict(facts["recipe"]),
-            facts["seed"],
-            **held_out,
-        )
+        return Training.from_facts(read_json(folder / TRAINING))
     except (KeyError, TypeError) as error:
         raise ValueError(f"{folder / TRAINING}: {error!r}; wanted a training's facts") from error

@@ -1,7 +1,8 @@
 """The paper's procedure, one training at a time: train, fit, replace, train again.
 
 A training is done in a folder of runs, unless it is done already; what it is fitted on must have
-been done before. Killed at any moment, it loses no more than the epoch it was in.
+been done before. Killed at any moment, it loses no more than the epoch it was in, or where epochs
+are shorter than a second, the epochs of that second.
 """
 
 from __future__ import annotations
@@ -62,7 +63,8 @@ def run_training(
             "parameters": parameters(network),
             "multiply_adds": multiply_adds(network, trial.data.train.images.shape[1:]),
             "alphas": {layer: each.settings.alpha for layer, each in operators.items()},
-            **provenance(),
+            # Not the command: a worker's own says nothing of the study it worked for.
+            **{key: value for key, value in provenance().items() if key != "command"},
         }
         if training.robustness:
             asked = training.robustness

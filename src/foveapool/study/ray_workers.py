@@ -1,7 +1,7 @@
 """Workers of a Ray cluster: the same trainings on a laptop or on many machines.
 
 The folder of runs must be one that all machines see. A worker that dies is replaced by Ray, and
-its training goes on from its last epoch.
+its training goes on from its last checkpoint.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ class RayWorkers:
             raise ImportError(
                 "ray: not installed; pip install 'foveapool[ray]', or use --engine local"
             ) from error
-        if not ray.is_initialized():
+        self._joined = not ray.is_initialized()
+        if self._joined:
             ray.init(address=address, log_to_driver=False, include_dashboard=False)
         if gpus and not ray.cluster_resources().get("GPU"):
             raise ValueError(f"gpus: got {gpus:g} for each training, but Ray's cluster has none")
@@ -58,8 +59,9 @@ class RayWorkers:
         """Ray mends itself."""
 
     def close(self) -> None:
-        """Leaves the cluster."""
-        self._shutdown()
+        """Leaves the cluster, unless it was joined by whoever called."""
+        if self._joined:
+            self._shutdown()
 
 
 def _as_it_was(error: BaseException, training: Training) -> BaseException:

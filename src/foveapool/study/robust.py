@@ -62,7 +62,7 @@ def robustness_rows(
         if len(values) > 1:
             spread = math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (len(values) - 1))
         rows.append(Row(metric=metric, mean=mean, deviation=spread, n=len(values), **columns))
-    if baseline is None:
+    if baseline is None or not all("robustness" in each for each in baseline):
         return rows
     ours = mean_of(found)
     theirs = mean_of([RobustnessResult.from_dict(each["robustness"]) for each in baseline])

@@ -78,6 +78,20 @@ class Training:
         # Left out where nothing is asked for, so that the names of such trainings stay.
         return {**facts, "robustness": list(self.robustness)} if self.robustness else facts
 
+    @classmethod
+    def from_facts(cls, facts: Mapping[str, Any]) -> Training:
+        """The training that gave these facts."""
+        part = facts["held_out"]
+        held_out = {} if part is None else {"part": part["number"], "held_out": part["size"]}
+        return cls(
+            Setting.from_facts(facts["setting"]),
+            Source(**facts["data"]),
+            Recipe.from_dict(facts["recipe"]),
+            facts["seed"],
+            robustness=tuple(facts.get("robustness", ())),
+            **held_out,
+        )
+
     @functools.cached_property
     def name(self) -> str:
         """A name to read, with a digest of the facts."""

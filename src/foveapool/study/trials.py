@@ -62,12 +62,17 @@ def place(setting: Setting) -> dict[str, str]:
         "network": setting.network,
         "pooling": label(setting),
         "layer": joined([pool.layer for pool in pools]),
-        "placement": (setting.placement or "") if pools else "",
+        "placement": _placement(setting) if pools else "",
         "alpha": joined([pool.facts()["alpha"] for pool in fitted]),
         "norm": joined([pool.norm for pool in fitted]),
         "components": joined([pool.components for pool in pools]),
         "trainable": str(setting.pooling != CLOSED_FORM),
     }
+
+
+def _placement(setting: Setting) -> str:
+    # A CNN has no placements; a ResNet's own choice has a name too.
+    return setting.placement or ("" if setting.network == "cnn" else "both")
 
 
 def trial_rows(

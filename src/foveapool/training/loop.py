@@ -67,8 +67,8 @@ def train(
 
     A checkpoint is written after each epoch, with `checkpoint_steps` also after every so many
     steps of it: who is killed loses no more than that. Where an epoch takes less time than its
-    checkpoint, `checkpoint_seconds` lets that many seconds pass between two. The test error is taken after the last
-    epoch, with `evaluate_every` also after every so many.
+    checkpoint, `checkpoint_seconds` lets that many seconds pass between two. The test error is
+    taken after the last epoch, with `evaluate_every` also after every so many.
     """
     target = chosen_device(device)
     if compile and target.type != "cuda":

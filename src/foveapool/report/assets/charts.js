@@ -14,23 +14,20 @@ function mountChart(figure, spec) {
     const width = Math.floor(holder.clientWidth);
     if (!width || width === drawn) return;
     drawn = width;
-    holder.replaceChildren(spec.kind === "dots" ? dots(spec, width) : lines(spec, width, holder));
+    holder.replaceChildren(spec.kind === "dots" ? dots(spec, width) : lines(spec, width));
   };
   new ResizeObserver(draw).observe(holder);
   draw();
 }
 
-function svg(tag, attributes = {}, ...children) {
-  const { text, ...rest } = attributes;
-  const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
-  for (const [name, value] of Object.entries(rest)) made.setAttribute(name, value);
-  if (text !== undefined) made.textContent = text;
-  made.append(...children);
-  return made;
-}
-
 function frameOf(spec, width, height) {
-  return svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": spec.title });
+  return svg("svg", {
+    width,
+    height,
+    viewBox: `0 0 ${width} ${height}`,
+    role: "img",
+    "aria-label": spec.title,
+  });
 }
 
 function hue(i) {
@@ -39,41 +36,6 @@ function hue(i) {
 
 function dash(i) {
   return DASHES[Math.floor(i / HUES) % DASHES.length];
-}
-
-/** From numbers to pixels; `ticks` are round numbers within. */
-function scaleOf(values, isLog, from, to, wanted, whole = false) {
-  let [low, high] = extent(values);
-  // Within less than a factor of four, equal steps are easier to read.
-  if (isLog && high / low >= 4) {
-    const at = (value) => from + (Math.log(value / low) / Math.log(high / low)) * (to - from);
-    return { at, ticks: logTicks(low, high, wanted) };
-  }
-  const spare = (high - low || Math.abs(high) || 1) * 0.06;
-  [low, high] = [low >= 0 ? Math.max(0, low - spare) : low - spare, high + spare];
-  const at = (value) => from + ((value - low) / (high - low)) * (to - from);
-  return { at, ticks: linearTicks(low, high, wanted, whole ? 1 : 0) };
-}
-
-function linearTicks(low, high, wanted, least) {
-  const rough = Math.max(least, (high - low) / wanted);
-  const power = 10 ** Math.floor(Math.log10(rough));
-  const step = power * [1, 2, 5, 10].find((factor) => factor * power >= rough);
-  const ticks = [];
-  for (let i = Math.ceil(low / step); i * step <= high; i++) ticks.push(i * step);
-  return ticks;
-}
-
-function logTicks(low, high, wanted) {
-  for (const factors of [[1, 2, 5], [1, 3], [1]]) {
-    const ticks = [];
-    for (let power = Math.floor(Math.log10(low)); power <= Math.log10(high); power++) {
-      ticks.push(...factors.map((factor) => factor * 10 ** power));
-    }
-    const within = ticks.filter((tick) => tick >= low * 0.999 && tick <= high * 1.001);
-    if (within.length <= wanted || factors.length === 1) return within.length > 1 ? within : [low, high];
-  }
-  return [low, high];
 }
 
 // ---- dots: for each setting its words, then its error and the paper's on one scale ----
@@ -86,23 +48,42 @@ function dots(spec, width) {
   const height = spec.lines.length * step + ROOM.bottom;
   const drawing = frameOf(spec, width, height);
   const ends = ({ mean, deviation }) => [mean - (deviation ?? 0), mean + (deviation ?? 0)];
-  const all = spec.lines.flatMap((each) => [...ends(each), ...(each.paper ? ends(each.paper) : [])]);
+  const all = spec.lines.flatMap((each) => [
+    ...ends(each),
+    ...(each.paper ? ends(each.paper) : []),
+  ]);
   const x = scaleOf(all, false, 8, width - ROOM.right, Math.max(3, width / 120));
   const foot = height - ROOM.bottom + 6;
   for (const tick of x.ticks) {
     drawing.append(
       svg("line", { class: "grid", x1: x.at(tick), x2: x.at(tick), y1: 0, y2: foot }),
-      svg("text", { class: "tick", x: x.at(tick), y: foot + 16, "text-anchor": "middle", text: round(tick) }),
+      svg("text", {
+        class: "tick",
+        x: x.at(tick),
+        y: foot + 16,
+        "text-anchor": "middle",
+        text: round(tick),
+      }),
     );
   }
   drawing.append(
-    svg("text", { class: "axis", x: width / 2, y: height - 3, "text-anchor": "middle", text: spec.x }),
+    svg("text", {
+      class: "axis",
+      x: width / 2,
+      y: height - 3,
+      "text-anchor": "middle",
+      text: spec.x,
+    }),
   );
   spec.lines.forEach((each, i) => {
     const top = i * step + 20;
     const beside = narrow ? { x: 0, dy: 17 } : { dx: 10 };
     drawing.append(
-      svg("text", { class: "name", x: 0, y: top, text: each.name }, svg("tspan", { class: "value", ...beside, text: errorWords(each) })),
+      svg(
+        "text",
+        { class: "name", x: 0, y: top, text: each.name },
+        svg("tspan", { class: "value", ...beside, text: errorWords(each) }),
+      ),
     );
     const y = top + step - 33;
     if (each.paper) drawing.append(dot(x, y, each.paper, "paper"));
@@ -112,7 +93,8 @@ function dots(spec, width) {
 }
 
 function errorWords({ mean, deviation, paper }) {
-  const words = (value, spread) => value.toFixed(2) + (spread === null ? "" : ` \u00b1 ${spread.toFixed(2)}`);
+  const words = (value, spread) =>
+    value.toFixed(2) + (spread === null ? "" : ` \u00b1 ${spread.toFixed(2)}`);
   return words(mean, deviation) + (paper ? `, paper ${words(paper.mean, paper.deviation)}` : "");
 }
 
@@ -124,23 +106,27 @@ function dot(x, y, { mean, deviation }, kind) {
   }
   const [at, r] = [x.at(mean), 5];
   const diamond = `M ${at} ${y - r} L ${at + r} ${y} L ${at} ${y + r} L ${at - r} ${y} Z`;
-  group.append(kind === "paper" ? svg("path", { d: diamond }) : svg("circle", { cx: at, cy: y, r }));
+  group.append(
+    kind === "paper" ? svg("path", { d: diamond }) : svg("circle", { cx: at, cy: y, r }),
+  );
   return group;
 }
 
 // ---- lines: points over x, with spread where there is one, and a cross-hair that reads them ----
 
-function lines(spec, width, holder) {
+function lines(spec, width) {
   const height = LINE_HEIGHT;
   const drawing = frameOf(spec, width, height);
   const xs = spec.series.flatMap((each) => each.points.map((point) => point[0]));
-  const ys = spec.series.flatMap((each) => each.points.flatMap(([, y, d]) => [y - (d ?? 0), y + (d ?? 0)]));
-  const x = scaleOf(xs, spec.logX, ROOM.left, width - ROOM.right, Math.max(3, width / 90), spec.wholeX);
-  const y = scaleOf(spec.logY ? ys.filter((each) => each > 0) : ys, spec.logY, height - ROOM.bottom, ROOM.top, 6);
+  const ys = spec.series.flatMap((each) =>
+    each.points.flatMap(([, y, d]) => [y - (d ?? 0), y + (d ?? 0)]),
+  );
+  const across = Math.max(3, width / 90);
+  const x = scaleOf(xs, spec.logX, ROOM.left, width - ROOM.right, across, spec.wholeX);
+  const y = scaleOf(ys, spec.logY, height - ROOM.bottom, ROOM.top, 6);
   axes(drawing, spec, x, y, width, height);
   const names = [...new Set(spec.series.map((each) => each.name))];
   for (const each of spec.series) drawing.append(line(each, names.indexOf(each.name), x, y));
-  holder.replaceChildren();
   const box = node("div", { class: "chart-box" }, drawing);
   crosshair(box, drawing, spec, names, x, height);
   return names.length > 1 ? wrapped(box, key(names)) : box;
@@ -155,20 +141,51 @@ function wrapped(...parts) {
 function axes(drawing, spec, x, y, width, height) {
   for (const tick of y.ticks) {
     drawing.append(
-      svg("line", { class: "grid", x1: ROOM.left, x2: width - ROOM.right, y1: y.at(tick), y2: y.at(tick) }),
-      svg("text", { class: "tick", x: ROOM.left - 8, y: y.at(tick) + 4, "text-anchor": "end", text: round(tick) }),
+      svg("line", {
+        class: "grid",
+        x1: ROOM.left,
+        x2: width - ROOM.right,
+        y1: y.at(tick),
+        y2: y.at(tick),
+      }),
+      svg("text", {
+        class: "tick",
+        x: ROOM.left - 8,
+        y: y.at(tick) + 4,
+        "text-anchor": "end",
+        text: round(tick),
+      }),
     );
   }
   const foot = height - ROOM.bottom;
   for (const tick of x.ticks) {
     drawing.append(
-      svg("text", { class: "tick", x: x.at(tick), y: foot + 18, "text-anchor": "middle", text: round(tick) }),
+      svg("text", {
+        class: "tick",
+        x: x.at(tick),
+        y: foot + 18,
+        "text-anchor": "middle",
+        text: round(tick),
+      }),
     );
   }
   const middle = (ROOM.top + foot) / 2;
   drawing.append(
-    svg("text", { class: "axis", x: (ROOM.left + width) / 2, y: height - 4, "text-anchor": "middle", text: spec.x }),
-    svg("text", { class: "axis", x: 12, y: middle, "text-anchor": "middle", transform: `rotate(-90 12 ${middle})`, text: spec.y }),
+    svg("text", {
+      class: "axis",
+      x: (ROOM.left + width) / 2,
+      y: height - 4,
+      "text-anchor": "middle",
+      text: spec.x,
+    }),
+    svg("text", {
+      class: "axis",
+      x: 12,
+      y: middle,
+      "text-anchor": "middle",
+      transform: `rotate(-90 12 ${middle})`,
+      text: spec.y,
+    }),
   );
 }
 
@@ -189,7 +206,12 @@ function line(series, number, x, y) {
 
 function key(names) {
   const items = names.map((name, i) => {
-    const sample = svg("svg", { width: 26, height: 10, "aria-hidden": "true", class: `line ${hue(i)}` });
+    const sample = svg("svg", {
+      width: 26,
+      height: 10,
+      "aria-hidden": "true",
+      class: `line ${hue(i)}`,
+    });
     sample.append(svg("path", { d: "M 1 5 L 25 5", "stroke-dasharray": dash(i) }));
     return node("li", {}, sample, node("span", { text: name }));
   });
@@ -198,28 +220,38 @@ function key(names) {
 
 /** Reads all lines at the x nearest to the mouse: their mean where a name has several. */
 function crosshair(box, drawing, spec, names, x, height) {
-  const rule = svg("line", { class: "rule", y1: ROOM.top, y2: height - ROOM.bottom, visibility: "hidden" });
+  const rule = svg("line", {
+    class: "rule",
+    y1: ROOM.top,
+    y2: height - ROOM.bottom,
+    visibility: "hidden",
+  });
   drawing.append(rule);
   const tip = node("div", { class: "tip", hidden: "" });
   box.append(tip);
   const stops = [...new Set(spec.series.flatMap((each) => each.points.map((point) => point[0])))];
   box.addEventListener("pointermove", (event) => {
     const left = event.clientX - box.getBoundingClientRect().left;
-    const stop = stops.reduce((a, b) => (Math.abs(x.at(b) - left) < Math.abs(x.at(a) - left) ? b : a));
+    const stop = stops.reduce((a, b) =>
+      Math.abs(x.at(b) - left) < Math.abs(x.at(a) - left) ? b : a,
+    );
     rule.setAttribute("x1", x.at(stop));
     rule.setAttribute("x2", x.at(stop));
     rule.setAttribute("visibility", "visible");
     const read = names.flatMap((name, i) => {
       const own = spec.series.filter((each) => each.name === name);
-      const values = own.flatMap((each) => each.points.filter(([px]) => px === stop).map(([, py]) => py));
+      const values = own.flatMap((each) =>
+        each.points.filter(([px]) => px === stop).map(([, py]) => py),
+      );
       if (!values.length) return [];
       const mean = values.reduce((a, b) => a + b) / values.length;
       return [node("li", { class: hue(i) }, node("b", { text: short(mean) }), ` ${name}`)];
     });
     tip.replaceChildren(node("p", { text: `${spec.x} ${round(stop)}` }), node("ul", {}, ...read));
     tip.hidden = false;
+    const beside = left > box.clientWidth / 2 ? -tip.offsetWidth - 12 : 12;
     const room = box.clientWidth - tip.offsetWidth;
-    tip.style.left = `${Math.max(0, Math.min(room, x.at(stop) + (left > box.clientWidth / 2 ? -tip.offsetWidth - 12 : 12)))}px`;
+    tip.style.left = `${Math.max(0, Math.min(room, x.at(stop) + beside))}px`;
   });
   box.addEventListener("pointerleave", () => {
     rule.setAttribute("visibility", "hidden");

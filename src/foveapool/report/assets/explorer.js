@@ -10,12 +10,27 @@ class Explorer {
     this.peers = peers;
     this.name = name;
     this.root = document.getElementById("explorer").content.firstElementChild.cloneNode(true);
-    this.state = { family: 0, alpha: middleOf(families[0].operators), place: 0, image: 0, channel: 0, beneath: "map", strength: 0.6 };
-    Object.assign(this.state, { scale: "operator", marks: false, quantity: "", probe: null, held: false });
+    this.state = {
+      family: 0,
+      alpha: middleOf(families[0].operators),
+      place: 0,
+      image: 0,
+      channel: 0,
+      beneath: "map",
+      strength: 0.6,
+      scale: "operator",
+      marks: false,
+      quantity: "",
+      probe: null,
+      held: false,
+    };
     this.output = new Pad(
       this.part("pad", "output"),
       "Output map. Arrow keys move the place, Enter holds it against the mouse.",
-      { point: (row, column, byKey) => this.point(row, column, byKey), press: (...at) => this.press(...at) },
+      {
+        point: (row, column, byKey) => this.point(row, column, byKey),
+        press: (...at) => this.press(...at),
+      },
       true,
     );
     this.panels = [];
@@ -39,7 +54,10 @@ class Explorer {
 
   fillFamilies() {
     const names = this.families.map((each) => each.label);
-    fillSelect(this.part("control", "family"), names.map((label, i) => [i, label]));
+    fillSelect(
+      this.part("control", "family"),
+      names.map((label, i) => [i, label]),
+    );
     this.part("part", "families").hidden = names.length < 2;
     // One radio group an explorer: the names only have to differ.
     for (const radio of this.root.querySelectorAll("input[type=radio]")) {
@@ -53,7 +71,7 @@ class Explorer {
       for (const control of this.root.querySelectorAll(`[data-control="${name}"]`)) {
         control.addEventListener("input", () => {
           change(control);
-          this.show();
+          this.show().then(() => this.readOut(false));
         });
       }
     };
@@ -72,8 +90,9 @@ class Explorer {
 
   /** After a change of family: the stop whose alpha is nearest to the one seen before. */
   nearestAlpha() {
-    const seen = Math.log(this.operator?.alpha || 1);
-    const distances = this.family.operators.map((each) => Math.abs(Math.log(each.alpha) - seen));
+    const power = (alpha) => Math.log(Math.max(alpha, 1e-9)); // alpha may be 0
+    const seen = power(this.operator?.alpha ?? 1);
+    const distances = this.family.operators.map((each) => Math.abs(power(each.alpha) - seen));
     return distances.indexOf(Math.min(...distances));
   }
 
@@ -85,7 +104,10 @@ class Explorer {
     family.unpacked ??= [];
     family.unpacked[this.state.alpha] ??= Operator.of(family.operators[this.state.alpha]);
     family.shown ??= family.examples ? Examples.of(family.examples) : null;
-    const [operator, examples] = await Promise.all([family.unpacked[this.state.alpha], family.shown]);
+    const [operator, examples] = await Promise.all([
+      family.unpacked[this.state.alpha],
+      family.shown,
+    ]);
     if (asked !== this.asked) return; // something else was chosen in the meantime
     const isNew = this.shownFamily !== family;
     const before = this.operator;
@@ -99,7 +121,7 @@ class Explorer {
     const { operator, examples, state } = this;
     const count = this.family.operators.length;
     this.part("part", "alphas").hidden = count < 2;
-    this.part("part", "fixed").hidden = count > 1;
+    this.part("part", "fixed").hidden = count > 1 && this.families.length > 1;
     const slider = this.part("control", "alpha");
     slider.max = count - 1;
     this.part("value", "stops").replaceChildren(
@@ -110,36 +132,12 @@ class Explorer {
     const share = before ? this.share(before) : [0.5, 0.5];
     state.place = this.placeAt(share);
     state.probe = null;
-    this.makePanels();
+    this.panels = Array.from({ length: operator.components }, (_, c) => makePanel(this, c));
+    this.part("part", "components").replaceChildren(...this.panels.map((panel) => panel.root));
     for (const name of ["examples", "images"]) this.part("part", name).hidden = !examples;
     this.part("part", "no-examples").hidden = Boolean(examples);
     if (examples) this.fillExamples();
     this.fillQuantities();
-  }
-
-  makePanels() {
-    const { operator } = this;
-    const holder = this.part("part", "components");
-    holder.replaceChildren();
-    this.panels = [];
-    for (let c = 0; c < operator.components; c++) {
-      const root = document.getElementById("component").content.firstElementChild.cloneNode(true);
-      const size = `${operator.height} \u00d7 ${operator.width}`;
-      root.querySelector("h3").append(`Component ${c + 1} `, node("small", { text: `over ${size}` }));
-      const pad = new Pad(
-        root.querySelector("[data-pad]"),
-        `Weights of component ${c + 1} over the input map. Arrow keys move the place that is read.`,
-        {
-          point: (row, column, byKey) => this.probe(row * operator.width + column, byKey),
-          leave: () => this.probe(null, false),
-        },
-        false,
-      );
-      pad.canvas.dataset.component = c;
-      pad.grid(operator.height, operator.width);
-      this.panels.push({ pad, root });
-      holder.append(root);
-    }
   }
 
   fillExamples() {
@@ -154,7 +152,7 @@ class Explorer {
         radio.checked = i === state.image;
         radio.addEventListener("input", () => {
           state.image = i;
-          this.show();
+          this.show().then(() => this.readOut(false));
         });
         return node("label", {}, radio, examples.picture(i), node("span", { text: label }));
       }),
@@ -172,7 +170,8 @@ class Explorer {
     if (examples) kinds.unshift(["pooled", "pooled value"]);
     const options = [];
     for (const [kind, words] of kinds) {
-      for (let c = 0; c < operator.components; c++) options.push([`${kind} ${c}`, `${words}, component ${c + 1}`]);
+      for (let c = 0; c < operator.components; c++)
+        options.push([`${kind} ${c}`, `${words}, component ${c + 1}`]);
     }
     if (!options.some(([value]) => value === state.quantity)) state.quantity = options[0][0];
     fillSelect(this.part("control", "quantity"), options, state.quantity);
@@ -192,9 +191,9 @@ class Explorer {
   }
 
   point(row, column, byKey) {
-    if (this.state.held && !byKey) return;
+    if (!this.operator || (this.state.held && !byKey)) return;
     this.go(row * this.operator.outWidth + column);
-    if (byKey) this.readOut();
+    this.readOut(byKey);
     const share = this.share(this.operator);
     for (const peer of this.peers) {
       if (peer !== this && peer.operator) peer.go(peer.placeAt(share));
@@ -209,16 +208,18 @@ class Explorer {
 
   /** A click holds the place while the mouse goes elsewhere; the next one lets it go or moves it. */
   press(row, column) {
+    if (!this.operator) return;
     const place = row * this.operator.outWidth + column;
     this.state.held = !(this.state.held && place === this.state.place);
     this.go(place);
     this.refresh();
+    this.readOut(true);
   }
 
   probe(input, byKey) {
     this.state.probe = input;
     this.refresh();
-    if (byKey) this.readOut();
+    if (input !== null) this.readOut(byKey);
   }
 
   // ---- showing ----
@@ -232,8 +233,9 @@ class Explorer {
     const unit = operator.unit === "absolute" ? "" : ` (${operator.unit})`;
     this.say("alpha", `${round(operator.alpha)}${unit}`);
     this.part("control", "alpha").setAttribute("aria-valuetext", `alpha ${round(operator.alpha)}`);
-    const own = this.families.length < 2 ? `${this.family.label}, ` : "";
-    this.part("part", "fixed").textContent = `${own}alpha ${round(operator.alpha)}${unit}`;
+    const told = this.families.length < 2 ? [this.family.label] : [];
+    if (this.family.operators.length < 2) told.push(`alpha ${round(operator.alpha)}${unit}`);
+    this.part("part", "fixed").textContent = told.join(", ");
     this.say("place", `Place at ${placeWords(row, column)}`);
     this.part("value", "held").hidden = !state.held;
     this.say("strength", `${Math.round(100 * state.strength)} %`);
@@ -247,8 +249,6 @@ class Explorer {
       paintWeights(this, panel.pad, component);
       showReadings(this, panel.root, component);
     });
-    clearTimeout(this.pause);
-    this.pause = setTimeout(() => this.readOut(), PAUSE);
   }
 
   /** The nine places change with the operator and the colours, not with every move. */
@@ -258,34 +258,18 @@ class Explorer {
     this.overviewOf = seen;
     const blocks = overview(this.operator, (place) => {
       this.go(place);
-      this.readOut();
+      this.readOut(true);
     });
     this.part("part", "overview").replaceChildren(...blocks);
   }
 
-  /** For those who listen: at once after a key, and after a pause of the mouse. */
-  readOut() {
+  /** For those who listen: at once after a key, after a pause when the mouse moves on and on. */
+  readOut(atOnce) {
     clearTimeout(this.pause);
-    const text = readingWords(this);
-    if (text !== this.said) this.say("live", text);
-    this.said = text;
+    this.pause = setTimeout(() => this.say("live", readingWords(this)), atOnce ? 0 : PAUSE);
   }
 }
 
 function middleOf(list) {
   return Math.floor((list.length - 1) / 2);
-}
-
-function fillSelect(select, options, chosen) {
-  select.replaceChildren(...options.map(([value, text]) => node("option", { value, text })));
-  if (chosen !== undefined) select.value = chosen;
-}
-
-/** An element with attributes and children; `text` is text, never markup. */
-function node(tag, { text, ...attributes } = {}, ...children) {
-  const made = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
-  if (text !== undefined) made.textContent = text;
-  made.append(...children);
-  return made;
 }

@@ -19,7 +19,11 @@ function overview(operator, choose) {
       for (const column of columns) {
         const place = row * operator.outWidth + column;
         const label = `Component ${component + 1} at ${placeWords(row, column)}: go there`;
-        const button = node("button", { type: "button", "aria-label": label }, panel(operator, component, place));
+        const button = node(
+          "button",
+          { type: "button", "aria-label": label },
+          panel(operator, component, place),
+        );
         button.addEventListener("click", () => choose(place));
         nine.append(button);
       }
@@ -33,7 +37,9 @@ function panel(operator, component, place) {
   const colours = ramp();
   const row = operator.row(component, place);
   const step = operator.step(component, place);
-  const weights = pixels(operator.height, operator.width, (i) => tint((row[i] * step) / operator.limit, colours));
+  const weights = pixels(operator.height, operator.width, (i) =>
+    tint((row[i] * step) / operator.limit, colours),
+  );
   const zoom = Math.max(1, Math.ceil(160 / operator.width));
   const canvas = document.createElement("canvas");
   canvas.width = zoom * operator.width;

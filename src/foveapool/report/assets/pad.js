@@ -107,7 +107,10 @@ class Pad {
     const [x, y] = [context.canvas.width / this.columns, context.canvas.height / this.rows];
     const box = [left * x, top * y, (right - left) * x, (bottom - top) * y].map(Math.round);
     context.setLineDash(dashes);
-    for (const [colour, width] of [[colours.halo, thickness * 2.4], [colours.line, thickness]]) {
+    for (const [colour, width] of [
+      [colours.halo, thickness * 2.4],
+      [colours.line, thickness],
+    ]) {
       context.strokeStyle = colour;
       context.lineWidth = width;
       context.strokeRect(...box);

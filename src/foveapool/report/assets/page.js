@@ -20,7 +20,8 @@ function redraw() {
 function mountExplorers() {
   for (const place of document.querySelectorAll("[data-explorer]")) {
     if (!("DecompressionStream" in window)) {
-      const words = "This browser cannot unpack the weights (it has no DecompressionStream); a newer one can.";
+      const words =
+        "This browser cannot unpack the weights (it has no DecompressionStream); a newer one can.";
       place.append(node("p", { class: "none", text: words }));
       continue;
     }
@@ -29,7 +30,9 @@ function mountExplorers() {
     explorers.push(explorer);
     place.append(explorer.root);
     explorer.show().catch((error) => {
-      explorer.root.replaceChildren(node("p", { class: "none", text: `The weights cannot be read: ${error.message}` }));
+      explorer.root.replaceChildren(
+        node("p", { class: "none", text: `The weights cannot be read: ${error.message}` }),
+      );
     });
   }
 }

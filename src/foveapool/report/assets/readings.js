@@ -1,12 +1,34 @@
 // What an explorer draws and writes for the place it is at.
 
+/** A place on the page for one component: its map and what is read from it. */
+function makePanel(explorer, component) {
+  const { height, width } = explorer.operator;
+  const root = document.getElementById("component").content.firstElementChild.cloneNode(true);
+  const size = node("small", { text: `over ${height} \u00d7 ${width}` });
+  root.querySelector("h3").append(`Component ${component + 1} `, size);
+  const pad = new Pad(
+    root.querySelector("[data-pad]"),
+    `Weights of component ${component + 1} over the input map. Arrow keys move the place that is read.`,
+    {
+      point: (row, column, byKey) => explorer.probe(row * width + column, byKey),
+      leave: () => explorer.probe(null, false),
+    },
+    false,
+  );
+  pad.canvas.dataset.component = component;
+  pad.grid(height, width);
+  return { pad, root };
+}
+
 /** The weights of a component, over the example's map or image where one is laid beneath. */
 function paintWeights(explorer, pad, component) {
   const { operator, state, limit } = explorer;
   const colours = ramp();
   const row = operator.row(component, state.place);
   const step = operator.step(component, state.place);
-  const weights = pixels(operator.height, operator.width, (i) => tint((row[i] * step) / limit, colours));
+  const weights = pixels(operator.height, operator.width, (i) =>
+    tint((row[i] * step) / limit, colours),
+  );
   const beneath = picturesBeneath(explorer);
   if (state.probe !== null) {
     pad.at = [Math.floor(state.probe / operator.width), state.probe % operator.width];
@@ -35,7 +57,9 @@ function picturesBeneath({ examples, operator, state, map }) {
   if (state.beneath === "image") return examples.picture(state.image);
   const [low, high] = extent(map);
   const colours = ramp();
-  return pixels(operator.height, operator.width, (i) => shade((map[i] - low) / (high - low || 1), colours));
+  return pixels(operator.height, operator.width, (i) =>
+    shade((map[i] - low) / (high - low || 1), colours),
+  );
 }
 
 /** A short line through every negative weight that can be seen: for prints without colour. */
@@ -61,7 +85,8 @@ function quantities({ operator, state, map, level }) {
   const places = Array.from({ length: operator.outputs }, (_, place) => place);
   if (kind === "pooled") return places.map((m) => operator.pooled(map, level, component, m));
   const first = component * operator.outputs;
-  if (kind === "gain") return places.map((m) => operator.separability[first + m] / operator.average[m]);
+  if (kind === "gain")
+    return places.map((m) => operator.separability[first + m] / operator.average[m]);
   return places.map((m) => operator[kind][first + m]);
 }
 
@@ -101,7 +126,11 @@ function paintBar(canvas, colour) {
   const context = canvas.getContext("2d");
   context.fillStyle = css(ramp().neutral);
   context.fillRect(0, 0, steps, 1);
-  context.drawImage(pixels(1, steps, (i) => colour(i / (steps - 1))), 0, 0);
+  context.drawImage(
+    pixels(1, steps, (i) => colour(i / (steps - 1))),
+    0,
+    0,
+  );
 }
 
 /** The strongest weight of a place, the sum of all, and what is pooled from the example. */
@@ -148,12 +177,25 @@ function showReadings(explorer, root, component) {
     ["separability", short(told.separability), `${short(told.gain)} \u00d7 average pooling`],
     ["radius", `${short(told.radius)} px`, `gap to the next ${short(told.gap)}`],
   ];
-  if (map) lines.unshift(["pooled value", short(told.pooled), `average pooling ${short(told.average)}`]);
-  root.querySelector("[data-value=readings]").replaceChildren(
-    ...lines.map(([name, value, more]) =>
-      node("div", {}, node("dt", { text: name }), node("dd", {}, node("b", { text: value }), ...(more ? [node("span", { text: more })] : []))),
-    ),
-  );
+  if (map)
+    lines.unshift(["pooled value", short(told.pooled), `average pooling ${short(told.average)}`]);
+  root
+    .querySelector("[data-value=readings]")
+    .replaceChildren(
+      ...lines.map(([name, value, more]) =>
+        node(
+          "div",
+          {},
+          node("dt", { text: name }),
+          node(
+            "dd",
+            {},
+            node("b", { text: value }),
+            ...(more ? [node("span", { text: more })] : []),
+          ),
+        ),
+      ),
+    );
   const probe = root.querySelector("[data-value=probe]");
   if (state.probe === null) {
     probe.textContent = "Point at the map to read a weight.";
@@ -166,7 +208,9 @@ function probeWords({ operator, state, map }, component, width) {
   const where = placeWords(Math.floor(state.probe / width), state.probe % width);
   const step = operator.step(component, state.place);
   const weight = operator.weight(component, state.place, state.probe);
-  const times = map ? ` \u00d7 ${short(map[state.probe])} = ${short(weight * map[state.probe])}` : "";
+  const times = map
+    ? ` \u00d7 ${short(map[state.probe])} = ${short(weight * map[state.probe])}`
+    : "";
   return `${where}: ${signed(weight, digitsOf(step))}${times}`;
 }
 
@@ -174,12 +218,17 @@ function probeWords({ operator, state, map }, component, width) {
 function readingWords(explorer) {
   const { operator, state, panels } = explorer;
   const row = Math.floor(state.place / operator.outWidth);
-  const said = [`${placeWords(row, state.place % operator.outWidth)}, alpha ${round(operator.alpha)}.`];
+  const said = [
+    `${placeWords(row, state.place % operator.outWidth)}, alpha ${round(operator.alpha)}.`,
+  ];
   panels.forEach((_, component) => {
     const told = facts(explorer, component);
-    const words = [`Component ${component + 1}: strongest weight ${signed(told.strongest, told.digits)} at ${told.where}`];
+    const words = [
+      `Component ${component + 1}: strongest weight ${signed(told.strongest, told.digits)} at ${told.where}`,
+    ];
     if (told.pooled !== null) words.push(`pooled value ${short(told.pooled)}`);
-    if (state.probe !== null) words.push(`read at ${probeWords(explorer, component, operator.width)}`);
+    if (state.probe !== null)
+      words.push(`read at ${probeWords(explorer, component, operator.width)}`);
     said.push(`${words.join(", ")}.`);
   });
   return said.join(" ");

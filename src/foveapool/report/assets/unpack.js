@@ -13,7 +13,17 @@ class Operator {
   static async of(packed) {
     const operator = new Operator();
     const { height, width, outHeight, outWidth, components, alpha, norm, unit, limit } = packed;
-    Object.assign(operator, { height, width, outHeight, outWidth, components, alpha, norm, unit, limit });
+    Object.assign(operator, {
+      height,
+      width,
+      outHeight,
+      outWidth,
+      components,
+      alpha,
+      norm,
+      unit,
+      limit,
+    });
     operator.inputs = height * width;
     operator.outputs = outHeight * outWidth;
     operator.rows = await unpacked(packed.rows, Int8Array);

@@ -1,0 +1,112 @@
+"""`foveapool report`: a page of the last run, of named ones, of the example; or one line."""
+
+import shutil
+
+import pytest
+from typer.testing import CliRunner
+
+from foveapool.cli.main import application
+from foveapool.data.npz import write_npz
+from foveapool.pooling.operator import PoolingOperator
+from foveapool.report.examples import Examples
+from foveapool.runs import Runs
+from foveapool.study.engine import in_order
+from foveapool.study.protocol import run_training
+
+from ..report.pages import Page
+from ..study.small import CPU, training
+from ..training.toys import toy_data
+
+CPU_ONLY = ("--device", "cpu")
+CLOSED = training(("closed-form", 3), epochs=1)
+
+
+def told(*words, code=0):
+    done = CliRunner().invoke(application(), ["report", *map(str, words)])
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    assert done.exit_code == code, done.output
+    return " ".join(done.output.split())
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    runs = Runs(tmp_path_factory.mktemp("runs"))
+    for level in in_order([CLOSED]):
+        for each in level:
+            run_training(each, runs, CPU)
+    return runs
+
+
+@pytest.fixture
+def runs(finished, tmp_path):
+    return Runs(shutil.copytree(finished.root, tmp_path / "runs"))
+
+
+def test_the_last_run_without_arguments(runs):
+    said = told("--runs", runs.root)
+    out = runs.folder(CLOSED.name) / "report.html"
+    assert said == f"written to {out}"
+    page = Page(out.read_text("utf-8"))
+    (family,) = page.data["accounts"][0]["families"]
+    assert family["examples"]["count"] == 8
+    assert "closed-form, layer 3, alpha 25, l2" in page.words
+
+
+def test_named_runs_stand_side_by_side(runs, tmp_path):
+    baseline = CLOSED.fitted_on.name
+    out = tmp_path / "both.html"
+    said = told(CLOSED.name, baseline, "--runs", runs.root, "--out", out, "--no-maps")
+    assert "note: No operator" in said and said.endswith("both.html")
+    assert "2 runs side by side" in Page(out.read_text("utf-8")).words
+    told(CLOSED.name, runs.folder(baseline), "--runs", runs.root, "--no-maps")
+    assert (runs.root / "comparison.html").is_file()
+
+
+def test_the_example_needs_nothing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert told("--example") == "written to foveapool-example.html"
+    page = Page((tmp_path / "foveapool-example.html").read_text("utf-8"))
+    alphas = [
+        [each["alpha"] for each in family["operators"]]
+        for family in page.data["accounts"][0]["families"]
+    ]
+    assert alphas == [[5, 50, 400], [1, 5, 25, 100, 400]]
+    assert "folder" not in page.words
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["nothing"], "nothing: no such file or folder"),
+        (["."], "not a run"),
+        (["--example", "x"], "--example: got runs too"),
+        ([], "no run in it; name one"),
+    ],
+)
+def test_a_mistake_is_one_line(tmp_path, monkeypatch, words, message):
+    monkeypatch.chdir(tmp_path)
+    assert message in told(*words, code=2)
+    assert not list(tmp_path.iterdir())
+
+
+def test_missing_weights_are_named_and_nothing_is_trained(runs):
+    (runs.folder(CLOSED.fitted_on.name) / "weights.safetensors").unlink()
+    said = told("--runs", runs.root)
+    assert "no example maps" in said and "weights.safetensors: no such file" in said
+    assert not (runs.folder(CLOSED.fitted_on.name) / "weights.safetensors").exists()
+
+
+def test_a_folder_of_train_and_fit_has_maps_too(tmp_path):
+    run, images = tmp_path / "first", tmp_path / "toy.npz"
+    write_npz(toy_data(), images)
+    quick = ["--recipe", "cnn-svhn", "--epochs", "1", "--batch-size", "16", "--width", "4"]
+    for words in (
+        ["train", "cnn", f"npz:{images}", "--out", str(run), *quick, *CPU_ONLY],
+        ["fit", str(run), "--layer", "3", *CPU_ONLY],
+    ):
+        done = CliRunner().invoke(application(), words)
+        assert done.exit_code == 0, done.output
+    assert told(run) == f"written to {run / 'report.html'}"
+    operator = PoolingOperator.load(run / "operator-3.safetensors")
+    kept = Examples.load(run / "examples-3.safetensors")
+    assert tuple(kept.maps.shape[2:]) == operator.in_shape
