@@ -12,10 +12,11 @@ from pathlib import Path
 from maps import street_maps
 from matplotlib.figure import Figure
 from robustness_tables import ROBUSTNESS_TABLES
+from study_tables import RESULTS, STUDY_TABLES
 
 import foveapool as fp
 from foveapool.records import Row, read_rows
-from foveapool.report.figures import operator_figure, save_figure
+from foveapool.report.figures import alpha_figure, operator_figure, save_figure
 
 ROOT = Path(__file__).parents[1]
 FIT, FORWARD = ROOT / "results/fit.csv", ROOT / "results/forward.csv"
@@ -188,6 +189,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "passes": passes,
     "after": after,
     **ROBUSTNESS_TABLES,
+    **STUDY_TABLES,
 }
 
 
@@ -206,9 +208,11 @@ def main() -> None:
         fill(document)
     images = ROOT / "docs/images"
     growth_figure().savefig(images / "scaling.png", dpi=110)
+    rows = [row for row in read_rows(RESULTS / "alphas.csv") if row.data == "svhn-reduced"]
+    save_figure(alpha_figure(rows, width=6.6), images / "alpha.png", dpi=150)
     maps, labels = street_maps(3000, channels=32)
     scatter = fp.compute_scatter(maps, labels, num_classes=10)
-    operator = fp.solve_pooling(scatter, (16, 16))
+    operator = fp.solve_pooling(scatter, (16, 16), alpha=25.0)
     save_figure(operator_figure(operator, width=6.6), images / "operator.png", dpi=150)
 
 

@@ -108,12 +108,14 @@ def test_damaged_files_are_named_and_the_rest_is_shown(runs):
     bad.write_bytes(b"half an oper")
     note = next(runs.glob("trainings/*baseline-seed1*/training.json"))
     note.write_text("{")
+    other = next(runs.glob("trainings/*baseline-seed0*/training.json"))
+    other.write_text('{"seed": 0, "setting": {}}')
     rows = runs / "studies" / "whole" / "rows.csv"
     rows.write_text("a,b\n1,2\n")
     account = account_of(runs / "studies" / "whole")
     told = " ".join(account.missing)
     assert "operator-3.safetensors" in told and "training.json is not whole" in told
-    assert "rows.csv: got columns" in told
+    assert "rows.csv: got columns" in told and "KeyError('pools')" in told
     assert account.families and account.rows
 
 
@@ -176,9 +178,10 @@ def test_what_is_no_run_is_refused(tmp_path):
     (tmp_path / "x.safetensors").write_bytes(b"nothing")
     with pytest.raises(ValueError, match="not a whole safetensors file"):
         account_of(tmp_path / "x.safetensors")
-    (tmp_path / "study.json").write_text('{"name": "x"}')
-    with pytest.raises(ValueError, match="wanted the note of a study"):
-        account_of(tmp_path)
+    for text in ('{"name": "x"}', '{"facts": {"data": 3}, "trainings": []}', "{", "[]"):
+        (tmp_path / "study.json").write_text(text)
+        with pytest.raises(ValueError, match="wanted the note of a study"):
+            account_of(tmp_path)
 
 
 def test_the_last_run_is_the_one_in_which_something_was_written_last(runs):

@@ -86,6 +86,7 @@ def test_the_operators_of_one_family_rise_in_alpha():
     alphas = [[each.settings.alpha for each in family.operators] for family in found]
     assert alphas == [[5.0, 25.0], [5.0], [5.0]]
     assert [family.label.rpartition(", ")[2] for family in found] == ["l2", "l2", "l1"]
+    assert found[1].label.startswith("(2), ")
     named = {"layer 3, alpha 5": operator(5.0), "layer 3, alpha 25": operator(25.0)}
     (family,) = families({**named})
     assert family.label.startswith("layer 3, 8\N{MULTIPLICATION SIGN}10")

@@ -67,11 +67,12 @@ def families(
     found: dict[tuple[object, ...], list[PoolingOperator]] = {}
     for name, each in named:
         found.setdefault((name, *kind(each)), []).append(each)
-    return tuple(
-        family(str(key[0]), members, examples if fits(examples, members[0]) else None)
-        for key, own in found.items()
-        for members in _without_repeats(own)
-    )
+    made = []
+    for key, own in found.items():
+        for number, members in enumerate(_without_repeats(own), 1):
+            name = f"{key[0]} ({number})".strip() if number > 1 else str(key[0])
+            made.append(family(name, members, examples if fits(examples, members[0]) else None))
+    return tuple(made)
 
 
 def family(
@@ -95,9 +96,8 @@ def fits(examples: Examples | None, operator: PoolingOperator) -> bool:
     """Whether the examples' maps are what the operator pools."""
     if examples is None:
         return False
-    height, width = examples.maps.shape[2:]
-    within = max(examples.channels) < len(operator.mean)
-    return within and operator.in_shape in ((height, width), (height * width,) * (height == 1))
+    shape = operator.in_shape if len(operator.in_shape) > 1 else (1, *operator.in_shape)
+    return tuple(examples.maps.shape[2:]) == shape and max(examples.channels) < len(operator.mean)
 
 
 def kind(operator: PoolingOperator) -> tuple[object, ...]:

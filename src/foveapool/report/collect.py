@@ -21,7 +21,6 @@ from foveapool.report.told import (
     read_curve,
     result_facts,
     rows_so_far,
-    where,
 )
 from foveapool.runs import RESULT, RUNS, STUDY, TRAINING, read_json
 
@@ -96,9 +95,10 @@ def _of_study(folder: Path) -> Account:
     try:
         note = read_json(folder / STUDY)
         facts: dict[str, Any] = note["facts"]
+        done_with = data_facts(facts)
         name, asked = str(note["name"]), [str(each["name"]) for each in note["trainings"]]
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{folder / STUDY}: {error}; wanted the note of a study") from error
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise ValueError(f"{folder / STUDY}: {error!r}; wanted the note of a study") from error
     trainings, missing = _trainings(folder.parents[1] / "trainings", asked)
     done = [each for each in trainings if each.result is not None]
     rows = _rows(folder / "rows.csv", missing)
@@ -117,7 +117,7 @@ def _of_study(folder: Path) -> Account:
     # The other held-out parts have the same grid of operators once more.
     shown = [each for each in trainings if each.held_out in (None, 0)]
     told = [
-        *data_facts(facts),
+        *done_with,
         ("seeds", str(facts.get("seeds", "unknown"))),
         ("trainings", f"{len(done)} finished of {len(asked)}"),
         *result_facts([each.result for each in done if each.result is not None]),
@@ -164,19 +164,18 @@ def _of_training(folder: Path) -> Account:
     curve = training.curve()
     if curve is None:
         missing.append(f"No epoch of it is over: {METRICS} has no line yet.")
-    seed = f"seed {training.facts['seed']}"
     part = training.held_out
     told_rows = rows_so_far(folder.name, [training])
     told = [
-        *data_facts(training.facts),
-        ("pooling", where(training.pools)),
-        ("seed", str(training.facts["seed"])),
+        *training.told,
+        ("pooling", training.words),
+        ("seed", str(training.seed)),
         ("measured on", "test images" if part is None else f"held-out part {part}"),
         *result_facts([training.result] if training.result is not None else []),
         ("folder", str(folder)),
     ]
     return Account(
-        title=f"{where(training.pools)}, {seed}",
+        title=f"{training.words}, seed {training.seed}",
         facts=tuple(told),
         families=training_families([training], missing),
         rows=tuple(told_rows if part is None else ()),

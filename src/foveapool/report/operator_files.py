@@ -121,7 +121,7 @@ def _named(trainings: Iterable[TrainingFolder]) -> dict[tuple[str, str], list[Pa
     """The files of operators that differ in alpha alone, by a name; the trials before a search."""
     found: dict[tuple[str, str], list[Path]] = {}
     for each in sorted(trainings, key=lambda each: each.held_out is not None):
-        seed = f"seed {each.facts['seed']}"
+        seed = f"seed {each.seed}"
         for count, pool in enumerate(each.pools):
             path = each.path / f"operator-{pool['layer']}.safetensors"
             if "alpha" not in pool or not path.is_file():

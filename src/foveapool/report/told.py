@@ -21,7 +21,6 @@ Pairs = list[tuple[str, str]]
 
 METRICS = "metrics.jsonl"
 BASELINE = "baseline"
-_FACTS = ("setting", "data", "recipe", "seed")
 _POINTS = 200  # of a curve; more cannot be seen
 
 
@@ -31,9 +30,17 @@ class TrainingFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.facts: Facts = read_json(path / TRAINING)
-        missing = [key for key in _FACTS if key not in self.facts]
-        if missing:
-            raise ValueError(f"{path / TRAINING}: got no {', '.join(missing)}, wanted a training's")
+        try:
+            self.pools: Sequence[Facts] = self.facts["setting"]["pools"]
+            self.seed = int(self.facts["seed"])
+            part = self.facts["held_out"]
+            # The held-out part that it is measured on; None for the test images.
+            self.held_out = None if part is None else int(part["number"])
+            self.words, self.told = where(self.pools), data_facts(self.facts)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(
+                f"{path / TRAINING}: {error!r}; wanted a training's facts as this version has them"
+            ) from error
         try:
             result = read_json(path / RESULT)
         except (OSError, ValueError):
@@ -41,42 +48,27 @@ class TrainingFolder:
         is_whole = isinstance(result.get("error"), (int, float))
         self.result: Facts | None = result if is_whole else None
 
-    @property
-    def pools(self) -> Sequence[Facts]:
-        """The poolings in the network, in the order in which they were put in."""
-        return self.facts["setting"]["pools"]
-
-    @property
-    def held_out(self) -> int | None:
-        """The number of the held-out part that it is measured on; None for the test images."""
-        part = self.facts.get("held_out")
-        return None if part is None else int(part["number"])
-
     def curve(self) -> Curve | None:
         """How it went; None before its first epoch is over."""
-        return read_curve(self.path / METRICS, where(self.pools))
+        return read_curve(self.path / METRICS, self.words)
 
 
 def read_curve(path: Path, label: str) -> Curve | None:
     """The epochs in a metrics file, thinned where there are very many; None without any."""
     try:
-        lines = path.read_text("utf-8").splitlines()
-        records = [json.loads(line) for line in lines]
-        every = math.ceil(len(records) / _POINTS) if records else 1
+        records = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+        every = max(1, math.ceil(len(records) / _POINTS))
         # The last epoch always stays.
         records = records[::-1][::every][::-1]
-        return (
-            Curve(
-                label,
-                tuple(int(each["epoch"]) for each in records),
-                tuple(float(each["loss"]) for each in records),
-                tuple(each.get("test_error") for each in records),
-            )
-            if records
-            else None
+        curve = Curve(
+            label,
+            tuple(int(each["epoch"]) for each in records),
+            tuple(float(each["loss"]) for each in records),
+            tuple(each.get("test_error") for each in records),
         )
     except (OSError, ValueError, KeyError, TypeError):
         return None
+    return curve if records else None
 
 
 def where(pools: Iterable[Facts]) -> str:
