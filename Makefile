@@ -39,7 +39,7 @@ format: $(READY) ## mend style and layout
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-demo: $(READY) ## the whole experiment on street digits in a few minutes, into runs/demo
+demo: $(READY) ## the whole experiment on street digits in a few minutes, into runs
 	$(BIN)/foveapool demo
 
 wheel: $(READY) ## build the wheel and import it from an empty environment

@@ -14,11 +14,15 @@ from pathlib import Path
 
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.records import ERROR, LESS, P_VALUE, Row
+from foveapool.report.collect import account_of
 from foveapool.report.figures import operator_figure, save_figure
+from foveapool.report.operator_files import with_examples
+from foveapool.report.page import write_accounts
 from foveapool.report.tables import with_spread
 from foveapool.runs import Runs
 from foveapool.study.conduct import conduct
 from foveapool.study.engine import Done, Engine, Here, Processes, in_order
+from foveapool.study.maps import maps_of_fit
 from foveapool.study.presets import read_preset
 from foveapool.study.setting import BASELINE, CLOSED_FORM, TRAINED
 from foveapool.study.study import Study
@@ -147,6 +151,9 @@ def main(demo: Demo | None = None) -> None:
     print(f"the pooling of seed 0: {first}")
     print(f"its picture:           {picture}")
     print(f"the table's rows:      {folder / 'rows.csv'}")
+    account = with_examples(account_of(folder), maps_of_fit)
+    page = write_accounts([account], folder / "report.html")
+    print(f"a page to explore it:  {page}")
 
 
 def print_table(rows: Sequence[Row]) -> None:

@@ -6,11 +6,11 @@ import statistics
 import pytest
 
 from foveapool.robustness.corruption_metrics import CorruptionTable
-from foveapool.robustness.result import RobustnessResult
+from foveapool.robustness.result import RobustnessResult, mean_of
 from foveapool.runs import Runs
 from foveapool.study import robust
 from foveapool.study.protocol import run_training
-from foveapool.study.robust import check_asked, robustness_rows
+from foveapool.study.robust import check_asked, results_in, robustness_rows
 from foveapool.study.study import Arm, Study
 from foveapool.study.training import Training
 
@@ -30,7 +30,7 @@ def study(*asked):
 
 
 def test_every_figure_is_a_row_with_its_spread_over_the_seeds():
-    rows = robustness_rows([result(0.2, 0.4), result(0.3, 0.6)], None, COLUMNS)
+    rows = robustness_rows(results_in([result(0.2, 0.4), result(0.3, 0.6)]), None, COLUMNS)
     found = {row.metric: (row.mean, row.deviation, row.n) for row in rows}
     assert found["error %, clean"] == (pytest.approx(10.0), pytest.approx(0.0), 2)
     spread = pytest.approx(statistics.stdev([40, 60]))
@@ -40,15 +40,15 @@ def test_every_figure_is_a_row_with_its_spread_over_the_seeds():
 
 def test_ratios_are_those_of_sums_of_means():
     ours, theirs = [result(0.2, 0.4), result(0.3, 0.5)], [result(0.4, 0.6), result(0.4, 0.8)]
-    rows = {row.metric: row for row in robustness_rows(ours, theirs, COLUMNS)}
+    against = mean_of(results_in(theirs))
+    rows = {row.metric: row for row in robustness_rows(results_in(ours), against, COLUMNS)}
     # The paper's CE: errors summed over severities, divided by the baseline's.
     assert rows["CE %, fog"].mean == pytest.approx(100 * (0.25 + 0.45) / (0.4 + 0.7))
 
 
 def test_what_was_not_measured_is_no_row():
-    assert robustness_rows([{}], None, COLUMNS) == []
-    assert robustness_rows([result(0.2), {}], [{}], COLUMNS) == []
-    rows = robustness_rows([result(0.2)], [{}], COLUMNS)
+    assert results_in([{}]) == results_in([result(0.2), {}]) == results_in([]) == []
+    rows = robustness_rows(results_in([result(0.2)]), None, COLUMNS)
     assert [row.metric for row in rows] == ["error %, clean", "error %, fog, severity 1"]
 
 

@@ -12,7 +12,7 @@ from foveapool.cli.errors import user_errors
 from foveapool.cli.options import DataRoot, Device
 from foveapool.data.registry import load_data
 from foveapool.pooling.report import pooling_report
-from foveapool.pooling.solve import solve_pooling
+from foveapool.pooling.solve import Alpha, solve_pooling
 from foveapool.study.setting import Setting
 from foveapool.study.trial import Trial, scatter_at
 from foveapool.training.checkpoint import load_weights
@@ -24,7 +24,9 @@ RUN = "run.json"
 def fit_command(
     run: Annotated[Path, typer.Argument(help="A run folder of `foveapool train`.")],
     layer: Annotated[int, typer.Option(help="The first, second or third pooling layer.")] = 3,
-    alpha: Annotated[float, typer.Option(help="Strength of the locality.")] = 25.0,
+    alpha: Annotated[
+        str, typer.Option(help="Strength of the locality, a number; auto is half of trace(B)/N.")
+    ] = "auto",
     norm: Annotated[str, typer.Option(help="l1 or l2.")] = "l2",
     components: Annotated[int, typer.Option(help="Maps that each channel gets.")] = 2,
     placement: Annotated[
@@ -54,7 +56,7 @@ def fit_command(
         operator = solve_pooling(
             scatter,
             site.out_shape,
-            alpha=alpha,
+            alpha=_alpha(alpha),
             norm=norm,  # type: ignore[arg-type]  # checked there, with a message
             components=components,
         )
@@ -63,6 +65,13 @@ def fit_command(
     typer.echo(f"{facts['network']} on {facts['data']}, maps at {site.module}:")
     typer.echo(operator.summary())
     typer.echo(f"written to {path}")
+
+
+def _alpha(text: str) -> Alpha:
+    try:
+        return "auto" if text == "auto" else float(text)
+    except ValueError:
+        raise ValueError(f"alpha: got {text!r}, wanted a positive number or auto") from None
 
 
 def read_run(folder: Path) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import statistics
 import time
 import zlib
@@ -18,10 +17,10 @@ from foveapool.cli.trained import Trained
 from foveapool.data.normalise import normaliser
 from foveapool.files import write_text
 from foveapool.records import Row
-from foveapool.robustness.compare import corruption_ratios, perturbation_ratios
 from foveapool.robustness.evaluate import Progress, evaluate
-from foveapool.robustness.result import RobustnessResult, mean_of
+from foveapool.robustness.result import RobustnessResult
 from foveapool.runs import read_json
+from foveapool.study.robust import robustness_rows
 from foveapool.training.parallel import chosen_device
 
 STUDY = "robustness"
@@ -136,28 +135,4 @@ def rows_of(
         "seeds": ", ".join(str(each.trained.seed) for each in trials),
         "seconds": f"{statistics.mean(each.seconds for each in trials):.1f}",
     }
-    figures = [each.result.figures() for each in trials]
-    rows = []
-    for metric in figures[0]:
-        values = [each[metric] for each in figures]
-        spread = statistics.stdev(values) if len(values) > 1 else math.nan
-        mean = statistics.mean(values)
-        rows.append(Row(metric=metric, mean=mean, deviation=spread, n=len(values), **columns))
-    if baseline is not None:
-        ours = mean_of([each.result for each in trials])
-        for what, ratios in (
-            ("CE %", corruption_ratios(ours, baseline)),
-            ("flip rate %", perturbation_ratios(ours, baseline)),
-        ):
-            for name, ratio in ratios.items():
-                rows.append(
-                    Row(
-                        metric=f"{what}, {name}",
-                        mean=100 * ratio,
-                        # A ratio of means: there is one of it.
-                        deviation=math.nan,
-                        n=len(trials),
-                        **columns,
-                    )
-                )
-    return rows
+    return robustness_rows([each.result for each in trials], baseline, columns)

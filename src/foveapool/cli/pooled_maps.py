@@ -18,11 +18,9 @@ from foveapool.cli.trained import Trained, trained_network
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.runs import TRAINING, read_json
 from foveapool.study.maps import layer_of, sample_maps
-from foveapool.study.setting import Setting
-from foveapool.study.training import Source, Training
+from foveapool.study.training import Training
 from foveapool.training.evaluate import evaluating
 from foveapool.training.parallel import chosen_device
-from foveapool.training.recipe import Recipe
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,22 +87,13 @@ def pooled_maps(
 def _fitted_on(folder: Path, layer: int, data_root: Path | None) -> tuple[Trained, str | None]:
     """The network that the operator of a study's training was fitted on, and its placement."""
     try:
-        facts = read_json(folder / TRAINING)
-        part = facts["held_out"] or {"number": None, "size": 0.1}
-        setting = Setting.from_facts(facts["setting"])
-        layers = [pool.layer for pool in setting.pools]
-        pools = setting.pools[: layers.index(layer) + 1] if layer in layers else ()
-        training = Training(
-            replace(setting, pools=pools),
-            Source(**facts["data"]),
-            Recipe.from_dict(facts["recipe"]),
-            facts["seed"],
-            part["number"],
-            part["size"],
-        )
+        training = Training.from_facts(read_json(folder / TRAINING))
     except (KeyError, TypeError) as error:
         raise ValueError(f"{folder / TRAINING}: {error!r}; wanted a training's facts") from error
-    before = training.fitted_on
+    setting = training.setting
+    layers = [pool.layer for pool in setting.pools]
+    pools = setting.pools[: layers.index(layer) + 1] if layer in layers else ()
+    before = replace(training, setting=replace(setting, pools=pools)).fitted_on
     if before is None:
         raise ValueError(f"{folder}: no pooling at layer {layer} was fitted, wanted a closed form")
     return trained_network(folder.parent / before.name, data_root), setting.placement

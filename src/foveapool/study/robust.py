@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -45,35 +46,34 @@ def measured(
 
 
 def robustness_rows(
-    results: Sequence[Mapping[str, Any]],
-    baseline: Sequence[Mapping[str, Any]] | None,
+    results: Sequence[RobustnessResult],
+    baseline: RobustnessResult | None,
     columns: Mapping[str, Any],
 ) -> list[Row]:
-    """A row for each figure that the trainings measured, and for each ratio to the baseline's."""
-    if not all("robustness" in each for each in results):
-        return []
-    found = [RobustnessResult.from_dict(each["robustness"]) for each in results]
+    """A row for each figure over some trials, and for each ratio of their mean to a baseline."""
+    figures = [each.figures() for each in results]
     rows = []
-    figures = [each.figures() for each in found]
     for metric in figures[0]:
         values = [each[metric] for each in figures]
-        mean = math.fsum(values) / len(values)
-        spread = math.nan
-        if len(values) > 1:
-            spread = math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (len(values) - 1))
+        spread = statistics.stdev(values) if len(values) > 1 else math.nan
+        mean = statistics.mean(values)
         rows.append(Row(metric=metric, mean=mean, deviation=spread, n=len(values), **columns))
-    if baseline is None or not all("robustness" in each for each in baseline):
+    if baseline is None:
         return rows
-    ours = mean_of(found)
-    theirs = mean_of([RobustnessResult.from_dict(each["robustness"]) for each in baseline])
+    ours = mean_of(results)
     for what, ratios in (
-        ("CE %", corruption_ratios(ours, theirs)),
-        ("flip rate %", perturbation_ratios(ours, theirs)),
+        ("CE %", corruption_ratios(ours, baseline)),
+        ("flip rate %", perturbation_ratios(ours, baseline)),
     ):
         for name, ratio in ratios.items():
             # A ratio of means: there is one of it.
-            metric, spread = f"{what}, {name}", math.nan
-            rows.append(
-                Row(metric=metric, mean=100 * ratio, deviation=spread, n=len(found), **columns)
-            )
+            metric, spread, n = f"{what}, {name}", math.nan, len(results)
+            rows.append(Row(metric=metric, mean=100 * ratio, deviation=spread, n=n, **columns))
     return rows
+
+
+def results_in(trainings: Sequence[Mapping[str, Any]]) -> list[RobustnessResult]:
+    """What trainings measured, from their results; none unless all of them did."""
+    if not all("robustness" in each for each in trainings):
+        return []
+    return [RobustnessResult.from_dict(each["robustness"]) for each in trainings]

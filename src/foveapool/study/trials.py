@@ -13,7 +13,8 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from foveapool.records import ERROR, LESS, P_VALUE, VALIDATION, Row
-from foveapool.study.robust import robustness_rows
+from foveapool.robustness.result import mean_of
+from foveapool.study.robust import results_in, robustness_rows
 from foveapool.study.select import Selection
 from foveapool.study.setting import CLOSED_FORM, Pool, Setting
 from foveapool.study.training import Training
@@ -100,10 +101,11 @@ def trial_rows(
             p = paired_p_value(gains)
             rows.append(Row(metric=P_VALUE, mean=p, deviation=0.0, n=len(gains), **columns))
         rows += [row(name, [result[key] for result in own]) for key, name in COSTS.items()]
-        base = None
-        if plain is not None and each is not plain:
-            base = [results[training.name] for training in plain.trainings]
-        rows += robustness_rows(own, base, columns)
+        if robust := results_in(own):
+            usual = [] if plain in (None, each) else [results[t.name] for t in plain.trainings]
+            base = results_in(usual)
+            against = mean_of(base) if base else None
+            rows += robustness_rows(robust, against, columns)
     return rows
 
 
