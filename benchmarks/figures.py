@@ -9,14 +9,12 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from maps import street_maps
 from matplotlib.figure import Figure
+from pictures import draw
 from robustness_tables import ROBUSTNESS_TABLES
-from study_tables import RESULTS, STUDY_TABLES
+from study_tables import STUDY_TABLES
 
-import foveapool as fp
 from foveapool.records import Row, read_rows
-from foveapool.report.figures import alpha_figure, operator_figure, save_figure
 
 ROOT = Path(__file__).parents[1]
 FIT, FORWARD = ROOT / "results/fit.csv", ROOT / "results/forward.csv"
@@ -208,12 +206,7 @@ def main() -> None:
         fill(document)
     images = ROOT / "docs/images"
     growth_figure().savefig(images / "scaling.png", dpi=110)
-    rows = [row for row in read_rows(RESULTS / "alphas.csv") if row.data == "svhn-reduced"]
-    save_figure(alpha_figure(rows, width=6.6), images / "alpha.png", dpi=150)
-    maps, labels = street_maps(3000, channels=32)
-    scatter = fp.compute_scatter(maps, labels, num_classes=10)
-    operator = fp.solve_pooling(scatter, (16, 16), alpha=25.0)
-    save_figure(operator_figure(operator, width=6.6), images / "operator.png", dpi=150)
+    draw(images)
 
 
 if __name__ == "__main__":

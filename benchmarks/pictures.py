@@ -1,0 +1,48 @@
+"""The pictures of README and docs, drawn by the functions that `foveapool figures` uses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch.nn.functional as F
+from maps import street_maps
+from study_tables import RESULTS
+
+import foveapool as fp
+from foveapool.pooling.solve import sweep_pooling
+from foveapool.records import read_rows
+from foveapool.report.figures import (
+    alpha_figure,
+    eigenvalue_figure,
+    feature_map_figure,
+    operator_figure,
+    radius_figure,
+    save_figure,
+    separability_figure,
+)
+
+ALPHAS = (1.0, 5.0, 25.0, 100.0, 400.0, 1600.0)
+WIDE = 6.6
+
+
+def draw(images: Path) -> None:
+    """All of them, into a folder."""
+    rows = [row for row in read_rows(RESULTS / "alphas.csv") if row.data == "svhn-reduced"]
+    save_figure(alpha_figure(rows, width=WIDE), images / "alpha.png", dpi=130)
+    maps, labels = street_maps(3000, channels=32)
+    scatter = fp.compute_scatter(maps, labels, num_classes=10)
+    operator = fp.solve_pooling(scatter, (16, 16), alpha=25.0)
+    save_figure(operator_figure(operator, width=WIDE), images / "operator.png", dpi=150)
+    save_figure(eigenvalue_figure(operator, width=WIDE), images / "eigenvalues.png", dpi=110)
+    small, _ = street_maps(3000, size=16, halvings=1, channels=16)
+    halved = fp.compute_scatter(small, labels, num_classes=10, dead_channels="ignore")
+    sweeps = {
+        "32 x 32": list(sweep_pooling(scatter, (16, 16), ALPHAS)),
+        "16 x 16": list(sweep_pooling(halved, (8, 8), ALPHAS)),
+    }
+    save_figure(radius_figure(sweeps), images / "radius.png", dpi=150)
+    save_figure(separability_figure(sweeps, width=WIDE), images / "separability.png", dpi=110)
+    learned = operator.module()(maps)
+    names = [str(digit) for digit in range(10)]
+    figure = feature_map_figure(F.avg_pool2d(maps, 2), learned, labels, names, width=WIDE)
+    save_figure(figure, images / "feature-maps.png", dpi=110)
