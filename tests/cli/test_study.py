@@ -271,3 +271,16 @@ def test_results_that_are_not_there_are_named(preset, tmp_path):
     assert "no finished table in it yet" in refused("results", "--runs", runs)
     (tmp_path / "foreign.csv").write_text("a,b\n1,2\n")
     assert "foreign.csv: got columns" in refused("results", tmp_path / "foreign.csv")
+
+
+def test_a_study_with_other_values_can_have_another_name(preset, tmp_path):
+    runs = tmp_path / "runs"
+    words = ("study", preset, "--runs", runs, "--set", "trials.seeds=2", *QUICK)
+    done = run(*words, "--name", "two-seeds")
+    assert done.exit_code == 0, done.output
+    assert [path.name for path in (runs / "studies").iterdir()] == ["two-seeds"]
+
+
+@pytest.mark.parametrize("name", ["../outside", "a b", ""])
+def test_a_name_that_is_none_is_refused(preset, tmp_path, no_training, name):
+    assert "name: got" in refused("study", preset, "--runs", tmp_path, "--name", name, *QUICK)

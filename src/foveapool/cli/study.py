@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import datetime
 import os
+import re
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -49,6 +51,9 @@ def study_command(
         list[str] | None,
         typer.Option("--set", help="Another value, such as trials.seeds=3 or data.name='svhn'."),
     ] = None,
+    name: Annotated[
+        str | None, typer.Option(help="Another name for its tables, with other values, say.")
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option(help="Only say what would be done, and how long.")
     ] = False,
@@ -67,6 +72,13 @@ def study_command(
     console = Console(stderr=True)
     with user_errors():
         studies = [read_preset(each, _changes(change or [])) for each in presets]
+        if name is not None:
+            if len(studies) > 1 or not re.fullmatch(r"[\w.-]+", name):
+                raise ValueError(
+                    f"name: got {name!r} for {len(studies)} studies, wanted letters, digits, '.', "
+                    "'_' and '-', for one"
+                )
+            studies = [replace(studies[0], name=name)]
         folder = Runs(runs, console.print)
         # A second layer is fitted on networks that the first search trained.
         second = any(search.second_layer for study in studies for search in study.searches)
