@@ -23,7 +23,7 @@ from foveapool.files import held, write_text
 FORMAT_VERSION = 1
 RUNS, TRAINING, RESULT, STUDY = "runs.json", "training.json", "result.json", "study.json"
 # The numbers that every result has.
-NEEDED = ("error", "loss", "seconds", "fit_seconds", "parameters", "multiply_adds")
+NEEDED = ("error", "seconds", "fit_seconds", "parameters", "multiply_adds")
 
 
 class Runs:

@@ -153,3 +153,12 @@ def test_parameters_and_time_are_of_the_network_that_was_trained(runs, monkeypat
     # The third strided convolution, 16 -> 32 channels of 3 x 3, is gone.
     assert baseline["parameters"] - fitted["parameters"] == 16 * 32 * 9
     assert fitted["seconds"] > 0 and fitted["fit_seconds"] > 0
+
+
+def test_a_training_that_diverges_is_finished_and_gets_everything_wrong(runs, monkeypatch):
+    wild = training()
+    wild = replace(wild, recipe=replace(wild.recipe, optimiser="sgd", lr=1e30))
+    found = run_training(wild, runs, CPU)
+    assert found["error"] == 100 and "Lower the learning rate" in found["diverged"]
+    monkeypatch.setattr(trial.Trial, "run", None)
+    assert run_training(wild, runs, CPU) == found

@@ -12,6 +12,7 @@ from foveapool.records import COLUMNS, ERROR, LESS, P_VALUE, VALIDATION
 from foveapool.study.select import Candidate, Selection
 from foveapool.study.setting import Pool, Setting
 from foveapool.study.trials import (
+    DIVERGED,
     Trials,
     data_label,
     label,
@@ -193,3 +194,11 @@ def test_without_scipy_the_extra_is_named(monkeypatch):
         ImportError, match=r"scipy: not installed; pip install 'foveapool\[study\]'"
     ):
         paired_p_value([1.0, 2.0])
+
+
+def test_trainings_that_diverged_are_counted_beside_the_error():
+    calm, results = trials((30.0, 31.0))
+    wild, more = trials((100.0, 100.0), ("closed-form", 3), diverged="loss: got nan")
+    rows = trial_rows("s", [calm, wild], results | more, {})
+    counted = [row for row in rows if row.metric == DIVERGED]
+    assert [(row.pooling, row.mean, row.n) for row in counted] == [("closed-form", 2, 2)]

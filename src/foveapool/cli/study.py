@@ -123,7 +123,8 @@ def _conduct(
             if training.part is not None:
                 where = f"held-out part {training.part}"
             what = ", ".join([label(training.setting), *map(_told, training.setting.pools)])
-            console.print(f"{what}, {where}: {done.result['error']:.2f} % wrong")
+            wrong = f"{done.result['error']:.2f} % wrong"
+            console.print(f"{what}, {where}: {done.result.get('diverged', wrong)}")
             bar.update(task, completed=done.number, total=done.total)
 
         tables = conduct(study, Engine(runs, means, workers, report))

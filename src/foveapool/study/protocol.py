@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from foveapool.records import provenance
@@ -29,6 +30,7 @@ def run_training(
 ) -> dict[str, Any]:
     """What the training came to, as `result.json` holds it; from there if it is finished.
 
+    One that diverges is finished too, with an error of 100 % and the reason under `diverged`.
     BlockingIOError where another process is at it.
     """
     done = runs.result(training.name, training.facts)
@@ -38,39 +40,60 @@ def run_training(
         done = runs.result(training.name, training.facts)
         if done is not None:
             return done
-        trial = trial_of(training, means, folder)
-        begin = time.perf_counter()
-        operators = operators_of(training, runs, means)
-        fit_seconds = time.perf_counter() - begin
-        begun = (folder / CHECKPOINT).exists()
         try:
-            network, result = trial.run(operators, progress)
-        except ValueError as error:
-            if not begun:
-                raise
-            # A checkpoint that cannot be read, or one of another training.
-            runs.set_aside(training.name, str(error))
-            runs.begin(training.name, training.facts)
-            operators = operators_of(training, runs, means)
-            network, result = trial.run(operators, progress)
-        if means.keep or not training.setting.pools:
-            keep_weights(training, network, runs)
-        found = {
-            "error": result.test_error,
-            "loss": result.train_loss,
-            "seconds": result.seconds,
-            "fit_seconds": fit_seconds,
-            "parameters": parameters(network),
-            "multiply_adds": multiply_adds(network, trial.data.train.images.shape[1:]),
-            "alphas": {layer: each.settings.alpha for layer, each in operators.items()},
-            # Not the command: a worker's own says nothing of the study it worked for.
-            **{key: value for key, value in provenance().items() if key != "command"},
-        }
-        if training.robustness:
-            asked = training.robustness
-            found["robustness"] = measured(network, trial.data, asked, means.device)
+            found = _trained(training, runs, means, folder, progress)
+        except FloatingPointError as error:
+            # A search, or a night's trials, must not end with one that diverges.
+            found = _diverged(str(error))
+        # Not the command: a worker's own says nothing of the study it worked for.
+        found |= {key: value for key, value in provenance().items() if key != "command"}
         runs.finish(training.name, found)
         (folder / CHECKPOINT).unlink(missing_ok=True)
     done = runs.result(training.name, training.facts)
     assert done is not None, "it was just written"
     return done
+
+
+def _trained(
+    training: Training,
+    runs: Runs,
+    means: Means,
+    folder: Path,
+    progress: Callable[[Progress], None] | None,
+) -> dict[str, Any]:
+    trial = trial_of(training, means, folder)
+    begin = time.perf_counter()
+    operators = operators_of(training, runs, means)
+    fit_seconds = time.perf_counter() - begin
+    begun = (folder / CHECKPOINT).exists()
+    try:
+        network, result = trial.run(operators, progress)
+    except ValueError as error:
+        if not begun:
+            raise
+        # A checkpoint that cannot be read, or one of another training.
+        runs.set_aside(training.name, str(error))
+        runs.begin(training.name, training.facts)
+        operators = operators_of(training, runs, means)
+        network, result = trial.run(operators, progress)
+    if means.keep or not training.setting.pools:
+        keep_weights(training, network, runs)
+    found = {
+        "error": result.test_error,
+        "loss": result.train_loss,
+        "seconds": result.seconds,
+        "fit_seconds": fit_seconds,
+        "parameters": parameters(network),
+        "multiply_adds": multiply_adds(network, trial.data.train.images.shape[1:]),
+        "alphas": {layer: each.settings.alpha for layer, each in operators.items()},
+    }
+    if training.robustness:
+        asked = training.robustness
+        found["robustness"] = measured(network, trial.data, asked, means.device)
+    return found
+
+
+def _diverged(why: str) -> dict[str, Any]:
+    """The result of a training that came to no numbers: it gets everything wrong."""
+    costs = dict.fromkeys(("seconds", "fit_seconds", "parameters", "multiply_adds"), 0)
+    return {"error": 100.0, "loss": None, "alphas": {}, "diverged": why, **costs}

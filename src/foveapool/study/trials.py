@@ -20,6 +20,7 @@ from foveapool.study.setting import CLOSED_FORM, Pool, Setting
 from foveapool.study.training import Training
 from foveapool.training.recipe import Recipe
 
+DIVERGED = "trainings that diverged"
 COSTS = {
     "parameters": "parameters",
     "multiply_adds": "multiply-adds an image",
@@ -94,6 +95,9 @@ def trial_rows(
 
         errors = [result["error"] for result in own]
         rows.append(row(ERROR, errors))
+        if diverged := sum("diverged" in result for result in own):
+            # They count as all wrong in the line before.
+            rows.append(Row(metric=DIVERGED, mean=diverged, deviation=0.0, n=len(own), **columns))
         if plain is not None and each is not plain and len(errors) > 1:
             usual = [results[training.name]["error"] for training in plain.trainings]
             gains = [mine - its for mine, its in zip(errors, usual, strict=True)]
