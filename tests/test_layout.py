@@ -17,16 +17,17 @@ LONGEST = 300
 
 # A room is a folder or a module directly under the package, with the rooms it may know.
 # "foveapool" is the package itself: importing it from a room below would close a circle.
-PARTS = {"files", "pooling", "surgery", "networks", "data", "training", "robustness"}
+PARTS = {"files", "modes", "pooling", "surgery", "networks", "data", "training", "robustness"}
 PARTS |= {"records", "runs"}
 ROOMS = {
     "files": set(),
+    "modes": set(),
     "pooling": {"files"},
-    "surgery": {"files", "pooling"},
+    "surgery": {"files", "modes", "pooling"},
     "networks": {"pooling"},
     "data": {"files"},
-    "training": {"files", "data", "pooling"},
-    "robustness": {"files"},
+    "training": {"files", "modes", "data", "pooling"},
+    "robustness": {"files", "modes"},
     "records": set(),
     "runs": {"files"},
     "study": PARTS,

@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 
 from foveapool.cli.trained import Trained, trained_network
+from foveapool.modes import evaluating
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.runs import TRAINING, read_json
 from foveapool.study.maps import layer_of, sample_maps
 from foveapool.study.training import Training
-from foveapool.training.evaluate import evaluating
 from foveapool.training.parallel import chosen_device
 
 

@@ -7,14 +7,14 @@ Any callable will do, a module among them: images in, scores out. What the image
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
+from foveapool.modes import evaluating
 from foveapool.robustness.corruption_metrics import SEVERITIES, CorruptionErrors
 from foveapool.robustness.flip_metrics import FlipRates
 from foveapool.robustness.perturbations import PERTURBATIONS
@@ -82,7 +82,7 @@ def evaluate(
     total = len(pixels) * (1 + len(chosen) * len(chosen_severities) + frames)
     classify = _Classifier(model, normalise, channels_first, batch, place, dtype, total, progress)
     errors, flips = CorruptionErrors(), FlipRates()
-    with _evaluating(model):
+    with evaluating(model) if isinstance(model, nn.Module) else torch.no_grad():
         answers = classify(pixels, "clean images")
         _check_classes(answers, truth)
         errors.update_clean(answers, truth)
@@ -186,18 +186,3 @@ def _described(answers: object) -> str:
     if isinstance(answers, Tensor):
         return f"{answers.dtype} {tuple(answers.shape)}"
     return type(answers).__name__
-
-
-@contextmanager
-def _evaluating(model: Callable[[Tensor], Tensor]) -> Iterator[None]:
-    """Evaluation mode without gradients; every module's own mode is put back, come what may."""
-    modules = model.modules() if isinstance(model, nn.Module) else ()
-    modes = {module: module.training for module in modules}
-    try:
-        for module in modes:
-            module.training = False
-        with torch.no_grad():
-            yield
-    finally:
-        for module, training in modes.items():
-            module.training = training

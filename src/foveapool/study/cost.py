@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from foveapool.training.evaluate import evaluating
+from foveapool.modes import evaluating
 
 
 def parameters(network: nn.Module) -> int:

@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from foveapool.modes import evaluating
+
 
 def unwrapped(model: nn.Module) -> nn.Module:
     """The network inside of `torch.compile`, `DistributedDataParallel` and `DataParallel`."""
@@ -49,14 +51,8 @@ def dry_run(model: nn.Module) -> Iterator[None]:
     What is compiled runs as it was written: compiled code would pass hooks by.
     """
     device_of(model)
-    modes = {module: module.training for module in model.modules()}
-    try:
-        model.eval()
-        with torch.no_grad(), torch.compiler.set_stance("force_eager"):
-            yield
-    finally:
-        for module, training in modes.items():
-            module.training = training
+    with evaluating(model), torch.compiler.set_stance("force_eager"):
+        yield
 
 
 @contextmanager

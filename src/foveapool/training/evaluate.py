@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import torch
 from torch import nn
 
 from foveapool.data.batches import ResidentImages, plain_batches
+from foveapool.modes import evaluating
 from foveapool.training.parallel import Workers
 
 
@@ -29,16 +27,3 @@ def error_percent(
             if number % workers.size == workers.rank:
                 wrong += (network(batch).argmax(1) != labels).sum()
     return 100 * int(workers.total(wrong)) / len(images)
-
-
-@contextmanager
-def evaluating(network: nn.Module) -> Iterator[None]:
-    """Evaluation mode without gradients; every module's own mode is put back, come what may."""
-    modes = {module: module.training for module in network.modules()}
-    try:
-        network.eval()
-        with torch.no_grad():
-            yield
-    finally:
-        for module, training in modes.items():
-            module.training = training

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from foveapool.data.batches import Feed, plain_batches, resident
 from foveapool.data.images import DataSet
-from foveapool.training.evaluate import evaluating
+from foveapool.modes import evaluating
 from foveapool.training.optimiser import build_optimiser, optimiser_tensors
 from foveapool.training.parallel import Workers
 from foveapool.training.recipe import Recipe
