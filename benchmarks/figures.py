@@ -15,6 +15,7 @@ from robustness_tables import ROBUSTNESS_TABLES
 from study_tables import STUDY_TABLES
 
 from foveapool.records import Row, read_rows
+from foveapool.tabular import markdown
 
 ROOT = Path(__file__).parents[1]
 FIT, FORWARD = ROOT / "results/fit.csv", ROOT / "results/forward.csv"
@@ -27,11 +28,6 @@ def places(row: Row) -> int:
 
 def machine(row: Row) -> str:
     return row.hardware.removeprefix("NVIDIA ")
-
-
-def table(header: list[str], lines: list[list[str]]) -> str:
-    rows = [header, ["---"] * len(header), *lines]
-    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
 
 def latest(rows: list[Row]) -> list[Row]:
@@ -58,7 +54,7 @@ def peers() -> str:
         "`scipy.linalg.eigh`",
         "`eigs`, the paper's way",
     ]
-    return table(header, lines)
+    return markdown(header, lines)
 
 
 def growth() -> str:
@@ -74,19 +70,19 @@ def growth() -> str:
             here = [r for r in rows if r.layer == layer and machine(r) == name]
             cells.append(f"{here[0].mean:.3g} s" if here else "-")
         lines.append(cells)
-    return table(["map", *machines], lines)
+    return markdown(["map", *machines], lines)
 
 
 def gram() -> str:
     rows = latest(read_rows(FIT))
     shares = [r for r in rows if r.metric == "share of matmul's rate"]
     lines = [[machine(r), r.layer, r.batch, f"{r.mean:.2f}"] for r in shares]
-    return table(["machine", "maps", "batch", "share of `torch.matmul`'s rate"], lines)
+    return markdown(["machine", "maps", "batch", "share of `torch.matmul`'s rate"], lines)
 
 
 def agreement() -> str:
     rows = [r for r in latest(read_rows(FIT)) if r.metric == "largest difference CPU-GPU"]
-    return table(
+    return markdown(
         ["map", "alpha", "largest difference of a weight"],
         [[r.layer, r.alpha, f"{r.mean:.1e}"] for r in rows],
     )
@@ -105,7 +101,7 @@ def forward() -> str:
             share = of["share of the convolution's time"]
             cells.append(f"{of['milliseconds']:.3g} ms ({share:.2f})")
         lines.append(cells)
-    return table(["machine", "maps", "batch", "precision", *names], lines)
+    return markdown(["machine", "maps", "batch", "precision", *names], lines)
 
 
 def growth_figure() -> Figure:
@@ -142,7 +138,7 @@ def reduced_svhn() -> str:
         error = f"{row.mean:.2f} +- {row.deviation:.2f}"
         lines.setdefault((row.pooling, setting), [names[row.pooling], setting, error, printed])
     ordered = sorted(lines.items(), key=lambda item: list(names).index(item[0][0]))
-    return table(["third layer", "setting", "error %", "paper"], [line for _, line in ordered])
+    return markdown(["third layer", "setting", "error %", "paper"], [line for _, line in ordered])
 
 
 def _digits(value: float) -> str:
@@ -157,12 +153,12 @@ def training() -> str:
     for key in dict.fromkeys((r.network, r.placement) for r in rows):
         own = {r.metric: r for r in rows if (r.network, r.placement) == key}
         lines.append([*key, *(_digits(own[m].mean) if m in own else "-" for m in header)])
-    return table(["network", "loop", *(names.get(m, m) for m in header)], lines)
+    return markdown(["network", "loop", *(names.get(m, m) for m in header)], lines)
 
 
 def passes() -> str:
     rows = latest(read_rows(ROOT / "results/passes.csv"))
-    return table(
+    return markdown(
         ["layer", "what", "median"],
         [[r.layer, r.metric, f"{r.mean:.2f} +- {r.deviation:.2f}"] for r in rows],
     )
@@ -170,7 +166,7 @@ def passes() -> str:
 
 def after() -> str:
     rows = latest(read_rows(ROOT / "results/after.csv"))
-    return table(
+    return markdown(
         ["network", "alpha", "test accuracy %"],
         [[r.pooling, r.alpha or "-", f"{r.mean:.1f} +- {r.deviation:.1f}"] for r in rows],
     )

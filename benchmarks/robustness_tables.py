@@ -10,6 +10,7 @@ from corruptions import FACTS, STATISTICS
 
 from foveapool.records import Row, read_rows
 from foveapool.robustness.corruptions import CORRUPTIONS
+from foveapool.tabular import markdown
 
 RESULTS = Path(__file__).parents[1] / "results"
 SEVERITIES = "12345"
@@ -23,10 +24,7 @@ def rows_of(name: str) -> list[Row]:
 
 
 def table(header: list[str], lines: list[list[str]]) -> str:
-    if not lines:
-        return "*Not measured yet.*"
-    rows = [header, ["---"] * len(header), *lines]
-    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+    return markdown(header, lines) if lines else "*Not measured yet.*"
 
 
 def corruption_parameters() -> str:

@@ -18,20 +18,21 @@ LONGEST = 300
 # A room is a folder or a module directly under the package, with the rooms it may know.
 # "foveapool" is the package itself: importing it from a room below would close a circle.
 PARTS = {"files", "modes", "pooling", "surgery", "networks", "data", "training", "robustness"}
-PARTS |= {"records", "runs"}
+PARTS |= {"records", "runs", "tabular"}
 ROOMS = {
     "files": set(),
     "modes": set(),
+    "tabular": set(),
     "pooling": {"files"},
     "surgery": {"files", "modes", "pooling"},
     "networks": {"pooling"},
     "data": {"files"},
     "training": {"files", "modes", "data", "pooling"},
-    "robustness": {"files", "modes"},
+    "robustness": {"files", "modes", "tabular"},
     "records": set(),
     "runs": {"files"},
     "study": PARTS,
-    "report": {"files", "pooling", "records", "runs"},
+    "report": {"files", "pooling", "records", "runs", "tabular"},
     "foveapool": PARTS | {"study", "report"},
     "demo": PARTS | {"study", "report", "foveapool"},
     "cli": PARTS | {"study", "report", "foveapool", "demo"},

@@ -10,12 +10,14 @@ import csv
 import datetime
 import fcntl
 import io
+import math
 import os
 import platform
 import shlex
+import statistics
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -54,7 +56,15 @@ class Row:
 ERROR, VALIDATION = "test error %", "validation error %"
 LESS, P_VALUE = "less baseline, paired, points", "p against baseline, paired t-test"
 
+CE, FLIP_RATE = "CE %", "flip rate %"
+
 COLUMNS = tuple(field.name for field in fields(Row))
+
+
+def moments(values: Sequence[float]) -> dict[str, Any]:
+    """Mean, deviation and number of measurements, as fields of `Row`; one has no deviation."""
+    spread = statistics.stdev(values) if len(values) > 1 else math.nan
+    return {"mean": statistics.mean(values), "deviation": spread, "n": len(values)}
 
 
 def provenance() -> dict[str, str]:

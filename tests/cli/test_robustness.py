@@ -22,6 +22,9 @@ from ..training.toys import toy_data
 ASKED = ["--corruptions", "fog,gaussian_noise", "--severities", "1,5", "--device", "cpu"]
 
 
+QUICK = ("--recipe", "cnn-svhn", "--epochs", 1, "--batch-size", 16, "--width", 4, "--device", "cpu")
+
+
 def foveapool(*words, code=0):
     environment = {"COLUMNS": "200", "TERM": "dumb"}
     done = CliRunner().invoke(application(), list(map(str, words)), env=environment)
@@ -41,20 +44,8 @@ def data(tmp_path_factory):
 def trained(tmp_path_factory, data):
     """Two trials of `foveapool train`."""
     folder = tmp_path_factory.mktemp("runs")
-    quick = [
-        "--recipe",
-        "cnn-svhn",
-        "--epochs",
-        1,
-        "--batch-size",
-        16,
-        "--width",
-        4,
-        "--device",
-        "cpu",
-    ]
     for seed in (0, 1):
-        foveapool("train", "cnn", data, "--out", folder / f"{seed}", "--seed", seed, *quick)
+        foveapool("train", "cnn", data, "--out", folder / f"{seed}", "--seed", seed, *QUICK)
     return folder
 
 
@@ -194,18 +185,6 @@ def test_a_mistake_is_one_line_and_exit_code_2(runs, tmp_path, monkeypatch, word
 
 def test_trials_of_several_kinds_are_not_averaged(runs, data, tmp_path):
     other = tmp_path / "wide"
-    quick = [
-        "--recipe",
-        "cnn-svhn",
-        "--epochs",
-        2,
-        "--batch-size",
-        16,
-        "--width",
-        4,
-        "--device",
-        "cpu",
-    ]
-    foveapool("train", "cnn", data, "--out", other, *quick)
+    foveapool("train", "cnn", data, "--out", other, *QUICK, "--epochs", 2)
     done = foveapool("robustness", "evaluate", *runs, other, *ASKED, code=2)
     assert "runs: got epochs 1 and 2 among trials that are averaged" in done.stderr

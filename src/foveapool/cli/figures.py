@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,11 +17,11 @@ from foveapool.pooling.operator import PoolingOperator
 from foveapool.pooling.report import ALPHAS
 from foveapool.pooling.scatter import Scatter
 from foveapool.pooling.solve import sweep_pooling
-from foveapool.records import ERROR, VALIDATION, Row, read_rows
+from foveapool.records import CE, ERROR, FLIP_RATE, VALIDATION, Row, read_rows
 from foveapool.report import figures
 from foveapool.report.accounts import Account
 from foveapool.report.collect import account_of
-from foveapool.report.robustness_figures import CE, FLIP_RATE, ratios_in
+from foveapool.report.robustness_figures import ratios_in
 from foveapool.report.style import COLUMN
 from foveapool.robustness.compare import CORRUPTION_GROUPS, PERTURBATION_GROUPS
 from foveapool.robustness.paper import paper
@@ -229,9 +230,7 @@ def curves_command(
 def ce_command(sources: Rows, out: Out, formats: Formats = "", width: Width = COLUMN) -> None:
     """CE of each corruption, geometric ones and others, the paper's beside them."""
     with user_errors():
-        printed = {name: 100 * ratio for name, ratio in paper().ce.items()}
-        ratios = ratios_in(_rows(sources), CE)
-        shown = figures.ratio_figure(ratios, CORRUPTION_GROUPS, CE, printed, width)
+        shown = _bars(sources, CE, CORRUPTION_GROUPS, paper().ce, width)
         _written(shown, out, formats)
 
 
@@ -239,10 +238,20 @@ def ce_command(sources: Rows, out: Out, formats: Formats = "", width: Width = CO
 def flips_command(sources: Rows, out: Out, formats: Formats = "", width: Width = COLUMN) -> None:
     """Flip rate of each perturbation, geometric ones and others, the paper's beside them."""
     with user_errors():
-        printed = {name: 100 * ratio for name, ratio in paper().rate.items()}
-        ratios = ratios_in(_rows(sources), FLIP_RATE)
-        shown = figures.ratio_figure(ratios, PERTURBATION_GROUPS, FLIP_RATE, printed, width)
+        shown = _bars(sources, FLIP_RATE, PERTURBATION_GROUPS, paper().rate, width)
         _written(shown, out, formats)
+
+
+def _bars(
+    sources: list[Path],
+    what: str,
+    groups: Mapping[str, Sequence[str]],
+    printed: Mapping[str, float],
+    width: float,
+) -> Figure:
+    """The ratios of the rows, and what the paper prints of them."""
+    percent = {name: 100 * ratio for name, ratio in printed.items()}
+    return figures.ratio_figure(ratios_in(_rows(sources), what), groups, what, percent, width)
 
 
 def _rows(sources: list[Path]) -> list[Row]:

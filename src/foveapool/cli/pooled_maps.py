@@ -7,19 +7,18 @@ is the one it was fitted on, so both poolings are given the same maps.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from foveapool.cli.trained import Trained, trained_network
+from foveapool.cli.trained import trained_network
 from foveapool.modes import evaluating
 from foveapool.pooling.operator import PoolingOperator
-from foveapool.runs import TRAINING, read_json
-from foveapool.study.maps import layer_of, sample_maps
-from foveapool.study.training import Training
+from foveapool.runs import TRAINING
+from foveapool.study.maps import fitted_on, layer_of, sample_maps
 from foveapool.training.parallel import chosen_device
 
 
@@ -67,7 +66,9 @@ def pooled_maps(
     """
     operator, layer = PoolingOperator.load(path), layer_of(path)
     if (path.parent / TRAINING).is_file():
-        trained, placement = _fitted_on(path.parent, layer, data_root)
+        before = fitted_on(path.parent, layer)
+        placement = before.setting.placement
+        trained = trained_network(path.parents[1] / before.name, data_root)
     else:
         trained = trained_network(path.parent, data_root)
     network: Any = trained.network
@@ -82,18 +83,3 @@ def pooled_maps(
         default = pooled(network.get_submodule(module))
         learned = pooled(operator.module().to(place))
     return PooledMaps(default, learned, sample.labels, sample.classes)
-
-
-def _fitted_on(folder: Path, layer: int, data_root: Path | None) -> tuple[Trained, str | None]:
-    """The network that the operator of a study's training was fitted on, and its placement."""
-    try:
-        training = Training.from_facts(read_json(folder / TRAINING))
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"{folder / TRAINING}: {error!r}; wanted a training's facts") from error
-    setting = training.setting
-    layers = [pool.layer for pool in setting.pools]
-    pools = setting.pools[: layers.index(layer) + 1] if layer in layers else ()
-    before = replace(training, setting=replace(setting, pools=pools)).fitted_on
-    if before is None:
-        raise ValueError(f"{folder}: no pooling at layer {layer} was fitted, wanted a closed form")
-    return trained_network(folder.parent / before.name, data_root), setting.placement

@@ -27,6 +27,7 @@ from foveapool.robustness.selection import (
 )
 from foveapool.robustness.tables import Table, tables
 from foveapool.training.parallel import chosen_device
+from foveapool.training.progress import bar
 
 NONE = "none"
 WIDTH = 110  # of the widest table
@@ -220,19 +221,5 @@ def _notes() -> Iterator[None]:
 @contextmanager
 def _bar(title: str) -> Iterator[Progress]:
     """A bar on the error stream with the time left, and the function that moves it."""
-    from rich import progress
-    from rich.console import Console
-
-    columns = (
-        progress.TextColumn("{task.description}"),
-        progress.BarColumn(),
-        progress.TaskProgressColumn(),
-        progress.TimeRemainingColumn(),
-    )
-    with progress.Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task(title, total=None)
-
-        def show(done: int, total: int, what: str) -> None:
-            bar.update(task, completed=done, total=total, description=f"{title}: {what}")
-
-        yield show
+    with bar(title) as move:
+        yield lambda done, total, what: move(done, total, f"{title}: {what}")

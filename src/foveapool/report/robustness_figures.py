@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from foveapool.records import Row
+from foveapool.records import CE, Row
 from foveapool.report.style import COLOURS, COLUMN, SMALL, legend_below, new_figure, styled, tidy
 from foveapool.report.tables import latest
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-CE, FLIP_RATE = "CE %", "flip rate %"
 BASELINE = 100.0
 # Blue, orange, grey: far apart in lightness, and in their hatching.
 _FILLS = ((COLOURS[1], ""), (COLOURS[2], "/////"), ("0.85", "....."), (COLOURS[3], "xxxxx"))

@@ -5,8 +5,6 @@ A table is plain text in cells, whatever it is written as: Markdown, CSV, LaTeX 
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 import tomllib
 from collections.abc import Callable, Iterable, Sequence
@@ -16,6 +14,7 @@ from importlib import resources
 from typing import Any
 
 from foveapool.records import ERROR, LESS, P_VALUE, Row
+from foveapool.tabular import comma_separated, markdown
 
 Key = tuple[str, ...]
 _PLACE = ("network", "data", "pooling", "layer", "placement", "alpha", "norm", "components")
@@ -32,14 +31,11 @@ class Table:
 
     def markdown(self) -> str:
         """For a document."""
-        rows = [self.header, ("---",) * len(self.header), *self.lines]
-        return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+        return markdown(self.header, self.lines)
 
     def csv(self) -> str:
         """For a spreadsheet."""
-        text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows([self.header, *self.lines])
-        return text.getvalue().rstrip("\n")
+        return comma_separated(self.header, self.lines).rstrip("\n")
 
     def latex(self) -> str:
         """For a paper; needs the package booktabs."""

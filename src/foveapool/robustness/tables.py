@@ -6,8 +6,6 @@ Shares are in percent; 100 is the baseline's own CE and flip rate, and lower is 
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -24,6 +22,7 @@ from foveapool.robustness.compare import (
 from foveapool.robustness.groups import NOISE_LEVELS, at_level, is_noise
 from foveapool.robustness.paper import paper
 from foveapool.robustness.result import RobustnessResult
+from foveapool.tabular import comma_separated, markdown
 
 NONE = "-"
 BASELINE, OURS = "baseline", "ours"
@@ -54,15 +53,11 @@ class Table:
 
     def markdown(self) -> str:
         """The table as a document takes it, its notes below."""
-        lines = [self.header, ("---",) * len(self.header), *self.rows]
-        text = "\n".join("| " + " | ".join(line) + " |" for line in lines)
-        return "\n\n".join([text, *self.notes])
+        return "\n\n".join([markdown(self.header, self.rows), *self.notes])
 
     def csv(self) -> str:
         """Head and rows as comma-separated values."""
-        text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows([self.header, *self.rows])
-        return text.getvalue()
+        return comma_separated(self.header, self.rows)
 
 
 def tables(ours: RobustnessResult, baseline: RobustnessResult | None = None) -> list[Table]:

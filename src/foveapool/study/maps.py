@@ -55,13 +55,7 @@ def maps_of_fit(operator: Path, means: Means | None = None) -> SampleMaps:
     """
     means = means or Means("cpu")
     layer, folder = layer_of(operator), operator.parent
-    training = _training(folder)
-    setting = training.setting
-    while setting.pools and setting.pools[-1].layer != layer:
-        setting = replace(setting, pools=setting.pools[:-1])
-    before = replace(training, setting=setting).fitted_on
-    if before is None:
-        raise ValueError(f"{folder}: no pooling at layer {layer} was fitted, wanted a closed form")
+    before = fitted_on(folder, layer)
     its = folder.parent / before.name
     weights, _ = load_tensors(its / WEIGHTS, "weights")
     kept = {
@@ -75,7 +69,7 @@ def maps_of_fit(operator: Path, means: Means | None = None) -> SampleMaps:
         network.load_state_dict(weights)
     except RuntimeError as error:
         raise ValueError(f"{its / WEIGHTS}: not the weights of this network: {error}") from error
-    module = network.site(layer, setting.placement).module
+    module = network.site(layer, before.setting.placement).module
     return sample_maps(network, trial.data, module, means.device)
 
 
@@ -93,8 +87,16 @@ def layer_of(operator: Path) -> int:
     return int(found[1])
 
 
-def _training(folder: Path) -> Training:
+def fitted_on(folder: Path, layer: int) -> Training:
+    """The training whose network the operator of a layer in a training's folder was fitted on."""
     try:
-        return Training.from_facts(read_json(folder / TRAINING))
+        training = Training.from_facts(read_json(folder / TRAINING))
     except (KeyError, TypeError) as error:
         raise ValueError(f"{folder / TRAINING}: {error!r}; wanted a training's facts") from error
+    setting = training.setting
+    while setting.pools and setting.pools[-1].layer != layer:
+        setting = replace(setting, pools=setting.pools[:-1])
+    before = replace(training, setting=setting).fitted_on
+    if before is None:
+        raise ValueError(f"{folder}: no pooling at layer {layer} was fitted, wanted a closed form")
+    return before

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,7 +10,7 @@ from torch import nn
 
 from foveapool.data.images import DataSet
 from foveapool.data.normalise import normaliser
-from foveapool.records import Row
+from foveapool.records import CE, FLIP_RATE, Row, moments
 from foveapool.robustness.compare import corruption_ratios, perturbation_ratios
 from foveapool.robustness.evaluate import evaluate
 from foveapool.robustness.result import RobustnessResult, mean_of
@@ -55,15 +54,13 @@ def robustness_rows(
     rows = []
     for metric in figures[0]:
         values = [each[metric] for each in figures]
-        spread = statistics.stdev(values) if len(values) > 1 else math.nan
-        mean = statistics.mean(values)
-        rows.append(Row(metric=metric, mean=mean, deviation=spread, n=len(values), **columns))
+        rows.append(Row(metric=metric, **moments(values), **columns))
     if baseline is None:
         return rows
     ours = mean_of(results)
     for what, ratios in (
-        ("CE %", corruption_ratios(ours, baseline)),
-        ("flip rate %", perturbation_ratios(ours, baseline)),
+        (CE, corruption_ratios(ours, baseline)),
+        (FLIP_RATE, perturbation_ratios(ours, baseline)),
     ):
         for name, ratio in ratios.items():
             # A ratio of means: there is one of it.

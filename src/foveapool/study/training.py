@@ -128,11 +128,17 @@ def data_of(training: Training, means: Means) -> DataSet:
     """The images that the training learns from, as `train`, and is measured on, as `test`."""
     source = training.source
     data = _loaded(source.name, means.data_root, source.seed, json.dumps(dict(source.options)))
-    if source.share is not None:
-        data = replace(data, train=subset(data.train, source.share, source.seed))
-    if training.part is None:
+    return _drawn(data, source.seed, source.share, training.part, training.held_out)
+
+
+# A training asks for its images several times, and drawing them copies all of them.
+@functools.lru_cache(maxsize=1)
+def _drawn(data: DataSet, seed: int, share: float | None, part: int | None, size: float) -> DataSet:
+    if share is not None:
+        data = replace(data, train=subset(data.train, share, seed))
+    if part is None:
         return data
-    rest, measured = held_out(data.train, training.held_out, source.seed, training.part)
+    rest, measured = held_out(data.train, size, seed, part)
     return replace(data, train=rest, test=measured)
 
 

@@ -6,13 +6,12 @@ so differences are taken seed by seed; the test is Student's, for pairs, two-sid
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from foveapool.records import ERROR, LESS, P_VALUE, VALIDATION, Row
+from foveapool.records import ERROR, LESS, P_VALUE, VALIDATION, Row, moments
 from foveapool.robustness.result import mean_of
 from foveapool.study.robust import results_in, robustness_rows
 from foveapool.study.select import Selection
@@ -91,7 +90,7 @@ def trial_rows(
         columns = _columns(study, each, own, provenance)
 
         def row(metric: str, values: Sequence[float], columns: Any = columns) -> Row:
-            return Row(metric=metric, **_moments(values), **columns)
+            return Row(metric=metric, **moments(values), **columns)
 
         errors = [result["error"] for result in own]
         rows.append(row(ERROR, errors))
@@ -161,13 +160,8 @@ def selection_rows(
             "batch": str(recipe.batch_size),
             **provenance,
         }
-        rows.append(Row(study=study, metric=VALIDATION, **_moments(each.errors), **columns))
+        rows.append(Row(study=study, metric=VALIDATION, **moments(each.errors), **columns))
     return rows
-
-
-def _moments(values: Sequence[float]) -> dict[str, Any]:
-    spread = statistics.stdev(values) if len(values) > 1 else math.nan
-    return {"mean": statistics.mean(values), "deviation": spread, "n": len(values)}
 
 
 def paired_p_value(differences: Sequence[float]) -> float:

@@ -20,8 +20,8 @@ class Progress:
 
 
 @contextmanager
-def progress_bar(title: str) -> Iterator[Callable[[Progress], None]]:
-    """A bar on the error stream with the time left; gives what `train` takes as `progress`."""
+def bar(title: str) -> Iterator[Callable[[int, int, str], None]]:
+    """A bar on the error stream with the time left; takes what is done, of how much, and a text."""
     try:
         from rich import progress as rich
         from rich.console import Console
@@ -35,8 +35,19 @@ def progress_bar(title: str) -> Iterator[Callable[[Progress], None]]:
         rich.TaskProgressColumn(),
         rich.TimeRemainingColumn(),
     )
-    with rich.Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task(title, total=None)
+    with rich.Progress(*columns, console=Console(stderr=True)) as shown:
+        task = shown.add_task(title, total=None)
+
+        def move(done: int, total: int, text: str) -> None:
+            shown.update(task, completed=done, total=total, description=text)
+
+        yield move
+
+
+@contextmanager
+def progress_bar(title: str) -> Iterator[Callable[[Progress], None]]:
+    """A bar for a training; gives what `train` takes as `progress`."""
+    with bar(title) as move:
 
         def show(progress: Progress) -> None:
             text = title
@@ -45,6 +56,6 @@ def progress_bar(title: str) -> Iterator[Callable[[Progress], None]]:
                 text += f", loss {progress.last.loss:.3f}"
                 if progress.last.test_error is not None:
                     text += f", error {progress.last.test_error:.2f} %"
-            bar.update(task, completed=progress.done, total=progress.total, description=text)
+            move(progress.done, progress.total, text)
 
         yield show

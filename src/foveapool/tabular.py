@@ -1,0 +1,26 @@
+"""A header and lines of cells as text, for whichever room has a table to write."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+
+
+def markdown(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """As a document takes it.
+
+    >>> print(markdown(["a", "b"], [["1", "2"]]))
+    | a | b |
+    | --- | --- |
+    | 1 | 2 |
+    """
+    rows = [header, ["---"] * len(header), *lines]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def comma_separated(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """As a spreadsheet takes it, a line feed behind each line."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([header, *lines])
+    return text.getvalue()
