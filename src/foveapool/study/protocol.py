@@ -2,7 +2,7 @@
 
 A training is done in a folder of runs, unless it is done already; what it is fitted on must have
 been done before. Killed at any moment, it loses no more than the epoch it was in, or where epochs
-are shorter than a second, the epochs of that second.
+are shorter than five seconds, the epochs of those.
 """
 
 from __future__ import annotations

@@ -30,8 +30,9 @@ from foveapool.training.parallel import chosen_device
 from foveapool.training.progress import Progress
 from foveapool.training.recipe import Recipe
 
-# A small network's epoch takes milliseconds on a GPU, its checkpoint some ten times that.
-CHECKPOINT_SECONDS = 1.0
+# A small network's epoch takes milliseconds on a GPU, its checkpoint some ten times that, and
+# that of a ResNet is 90 MB, for each of the trainings at once.
+CHECKPOINT_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
