@@ -18,7 +18,7 @@ LONGEST = 300
 # A room is a folder or a module directly under the package, with the rooms it may know.
 # "foveapool" is the package itself: importing it from a room below would close a circle.
 PARTS = {"files", "modes", "pooling", "surgery", "networks", "data", "training", "robustness"}
-PARTS |= {"records", "runs", "tabular"}
+PARTS |= {"pairs", "records", "runs", "tabular"}
 ROOMS = {
     "files": set(),
     "modes": set(),
@@ -30,9 +30,10 @@ ROOMS = {
     "training": {"files", "modes", "data", "pooling"},
     "robustness": {"files", "modes", "tabular"},
     "records": set(),
+    "pairs": {"records"},
     "runs": {"files"},
     "study": PARTS,
-    "report": {"files", "pooling", "records", "runs", "tabular"},
+    "report": {"files", "pairs", "pooling", "records", "runs", "tabular"},
     "foveapool": PARTS | {"study", "report"},
     "demo": PARTS | {"study", "report", "foveapool"},
     "cli": PARTS | {"study", "report", "foveapool", "demo"},

@@ -17,7 +17,7 @@ import shlex
 import statistics
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,11 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Row:
-    """One figure: the mean and deviation of `n` measurements of `metric`."""
+    """One figure: the mean and deviation of `n` measurements of `metric`.
+
+    `values` are the measurements themselves, by rising seed, so that any two rows of one study can
+    be compared in pairs.
+    """
 
     study: str
     metric: str
@@ -50,6 +54,7 @@ class Row:
     torch: str = ""
     date: str = ""
     seconds: str = ""
+    values: str = ""
 
 
 # The metrics of a study, as its writer and its readers call them.
@@ -62,9 +67,15 @@ COLUMNS = tuple(field.name for field in fields(Row))
 
 
 def moments(values: Sequence[float]) -> dict[str, Any]:
-    """Mean, deviation and number of measurements, as fields of `Row`; one has no deviation."""
+    """Measurements, their mean, deviation and number, as fields of `Row`; one has no deviation."""
     spread = statistics.stdev(values) if len(values) > 1 else math.nan
-    return {"mean": statistics.mean(values), "deviation": spread, "n": len(values)}
+    listed = " ".join(f"{value:.10g}" for value in values)
+    return {
+        "mean": statistics.mean(values),
+        "deviation": spread,
+        "n": len(values),
+        "values": listed,
+    }
 
 
 def provenance() -> dict[str, str]:
@@ -77,6 +88,15 @@ def provenance() -> dict[str, str]:
         "hardware": hardware(),
         "torch": torch.__version__,
         "date": datetime.date.today().isoformat(),
+    }
+
+
+def origin(results: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """Where measurements were made, which need not be where a row is written: fields of `Row`."""
+    results = list(results)
+    return {
+        key: " / ".join(sorted({result[key] for result in results}))
+        for key in ("commit", "hardware", "torch")
     }
 
 

@@ -15,6 +15,7 @@ from foveapool.training.recipe import Recipe
 from .small import SOURCE
 
 RECIPE = Recipe("sgd", 0.1, 150, milestones=(50, 100))
+MACHINE = {"commit": "c0ffee", "hardware": "a machine", "torch": "2.13.0"}
 
 
 def searched(search, error, start=Setting()):  # noqa: B008
@@ -24,7 +25,7 @@ def searched(search, error, start=Setting()):  # noqa: B008
 
     def run(trainings):
         asked.append(list(trainings))
-        return {each.name: {"error": error(each)} for each in trainings}
+        return {each.name: {"error": error(each), **MACHINE} for each in trainings}
 
     found = select(search, start, partial(study.held_out_training, search), run)
     return found, asked
@@ -48,6 +49,7 @@ def test_the_setting_with_the_lowest_mean_over_all_parts_is_chosen():
     found, asked = searched(search, error)
     assert found.best.pools == (Pool("closed-form", 3, 25),)
     assert [each.errors for each in found.candidates] == list(errors.values())
+    assert found.candidates[0].origin == MACHINE
     assert found.candidates[2].mean == pytest.approx(statistics.mean(errors[45]))
     assert found.candidates[2].deviation == pytest.approx(statistics.stdev(errors[45]))
     assert [(each.part, each.seed) for each in asked[0][:3]] == [(0, 0), (1, 1), (2, 2)]

@@ -1,6 +1,5 @@
 """Rows of trials: means, deviations, pairs and what is told beside them."""
 
-import builtins
 import math
 import statistics
 from dataclasses import replace
@@ -16,7 +15,6 @@ from foveapool.study.trials import (
     Trials,
     data_label,
     label,
-    paired_p_value,
     place,
     selection_rows,
     trial_rows,
@@ -159,41 +157,17 @@ def test_the_data_are_called_with_the_share_that_is_used():
 
 def test_every_candidate_is_a_row_of_the_selection():
     one, other = Setting((Pool("closed-form", 3),)), Setting((Pool("closed-form", 2, 5.0),))
-    first = (Candidate(one, (50.0,), 0.5), Candidate(other, (60.0,), 0.5))
+    first = (Candidate(one, (50.0,), 0.5, {"hardware": "that one"}), Candidate(other, (60.0,), 0.5))
     selection = Selection(one, (*first, Candidate(one, (40.0, 42.0))))
-    rows = selection_rows("study", "street-digits", RECIPE, selection, {"torch": "2"})
+    here = {"torch": "2", "hardware": "this one"}
+    rows = selection_rows("study", "street-digits", RECIPE, selection, here)
+    assert [row.hardware for row in rows] == ["that one", "this one", "this one"]
     assert [(row.layer, row.mean, row.n, row.epochs) for row in rows] == [
         ("3", 50.0, 1, "1"),
         ("2", 60.0, 1, "1"),
         ("3", 41.0, 2, "2"),
     ]
     assert {row.metric for row in rows} == {VALIDATION} and rows[2].deviation == math.sqrt(2)
-
-
-@pytest.mark.parametrize("differences", [(1.0, 2.0, 3.0), (-1.0, 1.5, 0.25, 0.5), (1e-9, 2e-9)])
-def test_the_p_value_is_students(differences):
-    wanted = stats.ttest_rel(differences, [0.0] * len(differences)).pvalue
-    assert paired_p_value(differences) == pytest.approx(wanted)
-
-
-def test_differences_without_spread_leave_no_doubt():
-    assert paired_p_value([0.0, 0.0, 0.0]) == 1.0
-    assert paired_p_value([-2.0, -2.0, -2.0]) == 0.0
-
-
-def test_without_scipy_the_extra_is_named(monkeypatch):
-    real = builtins.__import__
-
-    def without(name, *rest):
-        if name.startswith("scipy"):
-            raise ImportError(name)
-        return real(name, *rest)
-
-    monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(
-        ImportError, match=r"scipy: not installed; pip install 'foveapool\[study\]'"
-    ):
-        paired_p_value([1.0, 2.0])
 
 
 def test_trainings_that_diverged_are_counted_beside_the_error():

@@ -17,13 +17,13 @@ from typing import Any
 from foveapool.data.images import subset
 from foveapool.files import held, write_text
 from foveapool.networks.build import build
+from foveapool.pairs import paired_p_value
 from foveapool.records import append_rows, provenance
 from foveapool.runs import FORMAT_VERSION, STUDY, Runs, read_json
 from foveapool.study.cost import parameters
 from foveapool.study.engine import Engine, in_order
 from foveapool.study.study import Study, Tables, run_study
 from foveapool.study.training import Means, Training, trial_of
-from foveapool.study.trials import paired_p_value
 from foveapool.training.loop import train
 
 TABLES = ("selection.csv", "rows.csv")

@@ -9,11 +9,12 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any, Literal
 
 from foveapool.pooling.solve import Norm
+from foveapool.records import origin
 from foveapool.study.setting import BASELINE, CLOSED_FORM, FITTED, Pool, Setting
 from foveapool.study.training import Training
 
@@ -91,11 +92,15 @@ class Search:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A setting and its errors on held-out parts; `epochs` is the share it was trained for."""
+    """A setting and its errors on held-out parts.
+
+    `epochs` is the share it was trained for, `origin` says on what it was trained.
+    """
 
     setting: Setting
     errors: tuple[float, ...]
     epochs: float = 1.0
+    origin: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def mean(self) -> float:
@@ -149,7 +154,9 @@ def _judged(
 ) -> list[Candidate]:
     trainings = [[make(setting, part, epochs) for part in range(parts)] for setting in settings]
     results = run([training for own in trainings for training in own])
-    return [
-        Candidate(setting, tuple(results[each.name]["error"] for each in own), epochs)
-        for setting, own in zip(settings, trainings, strict=True)
-    ]
+    found = []
+    for setting, own in zip(settings, trainings, strict=True):
+        done = [results[each.name] for each in own]
+        errors = tuple(result["error"] for result in done)
+        found.append(Candidate(setting, errors, epochs, origin(done)))
+    return found

@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from foveapool.records import ERROR, LESS, P_VALUE, VALIDATION, Row, moments
+from foveapool.pairs import paired_p_value
+from foveapool.records import ERROR, LESS, P_VALUE, VALIDATION, Row, moments, origin
 from foveapool.robustness.result import mean_of
 from foveapool.study.robust import results_in, robustness_rows
 from foveapool.study.select import Selection
@@ -123,7 +124,6 @@ def _columns(
     chosen = {tuple(result["alphas"].values()) for result in results}
     if columns["alpha"] and len(chosen) == 1:
         columns["alpha"] = ", ".join(f"{alpha:g}" for alpha in next(iter(chosen)))
-    machines = {result["hardware"] for result in results}
     return {
         **columns,
         "study": study,
@@ -133,10 +133,7 @@ def _columns(
         "batch": str(first.recipe.batch_size),
         "seconds": f"{statistics.mean(result['seconds'] for result in results):.2f}",
         **provenance,
-        # The machine that trained, which need not be the one that makes the table.
-        "hardware": " / ".join(sorted(machines)),
-        "torch": " / ".join(sorted({result["torch"] for result in results})),
-        "commit": " / ".join(sorted({result["commit"] for result in results})),
+        **origin(results),
     }
 
 
@@ -159,24 +156,7 @@ def selection_rows(
             "epochs": str(max(1, round(each.epochs * recipe.epochs))),
             "batch": str(recipe.batch_size),
             **provenance,
+            **each.origin,
         }
         rows.append(Row(study=study, metric=VALIDATION, **moments(each.errors), **columns))
     return rows
-
-
-def paired_p_value(differences: Sequence[float]) -> float:
-    """Student's two-sided test that the differences of pairs have mean zero.
-
-    >>> round(paired_p_value([1.0, 2.0, 3.0]), 3)
-    0.074
-    """
-    try:
-        from scipy import stats
-    except ImportError as error:
-        raise ImportError(
-            "scipy: not installed; pip install 'foveapool[study]' for the paired test"
-        ) from error
-    if len(set(differences)) == 1:
-        # No spread at all: either nothing differs or there is nothing to be in doubt about.
-        return 1.0 if differences[0] == 0 else 0.0
-    return float(stats.ttest_1samp(differences, 0.0).pvalue)

@@ -1,0 +1,64 @@
+"""Comparisons in pairs: Student's test, from what two rows hold."""
+
+import builtins
+
+import pytest
+from scipy import stats
+
+from foveapool.pairs import compare, paired_p_value
+from foveapool.records import Row, append_rows, moments, read_rows
+
+
+def row(pooling, *values, seeds="0-2"):
+    return Row("s", "test error %", pooling=pooling, seeds=seeds, **moments(values))
+
+
+def test_two_rows_are_compared_seed_by_seed_after_a_way_through_a_file(tmp_path):
+    one, other = (20.123456789, 21.5, 19.25), (22.0, 21.75, 23.5)
+    append_rows(tmp_path / "rows.csv", [row("blur", *one), row("max", *other)])
+    found = compare(*read_rows(tmp_path / "rows.csv"))
+    wanted = stats.ttest_rel(one, other)
+    assert found.p == pytest.approx(wanted.pvalue, rel=1e-7)
+    differences = [a - b for a, b in zip(one, other, strict=True)]
+    assert found.mean == pytest.approx(sum(differences) / 3)
+    assert found.deviation == pytest.approx(stats.tstd(differences))
+
+
+@pytest.mark.parametrize(
+    "other", [row("max", 1.0, 2.0, seeds="0-1"), row("max", 1.0, 2.0, 3.0, seeds="3-5")]
+)
+def test_rows_of_other_seeds_are_refused(other):
+    with pytest.raises(ValueError, match=r"rows: got 3 measurements of blur.*same seeds"):
+        compare(row("blur", 1.0, 2.0, 3.0), other)
+
+
+def test_rows_that_hold_no_measurements_are_refused():
+    bare = Row("s", "test error %", 1.0, 0.1, 3, pooling="blur", seeds="0-2")
+    with pytest.raises(ValueError, match=r"rows: got 0 measurements of blur"):
+        compare(bare, bare)
+
+
+@pytest.mark.parametrize("differences", [(1.0, 2.0, 3.0), (-1.0, 1.5, 0.25, 0.5), (1e-9, 2e-9)])
+def test_the_p_value_is_students(differences):
+    wanted = stats.ttest_rel(differences, [0.0] * len(differences)).pvalue
+    assert paired_p_value(differences) == pytest.approx(wanted)
+
+
+def test_differences_without_spread_leave_no_doubt():
+    assert paired_p_value([0.0, 0.0, 0.0]) == 1.0
+    assert paired_p_value([-2.0, -2.0, -2.0]) == 0.0
+
+
+def test_without_scipy_the_extra_is_named(monkeypatch):
+    real = builtins.__import__
+
+    def without(name, *rest):
+        if name.startswith("scipy"):
+            raise ImportError(name)
+        return real(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(
+        ImportError, match=r"scipy: not installed; pip install 'foveapool\[study\]'"
+    ):
+        paired_p_value([1.0, 2.0])
