@@ -5,7 +5,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-browser lint format demo wheel figures bench clean
+.PHONY: help setup test test-browser lint format demo wheel results bench clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s  %s\n", $$1, $$2}' Makefile
@@ -45,7 +45,7 @@ demo: $(READY) ## the whole experiment on street digits in a few minutes, into r
 wheel: $(READY) ## build the wheel and import it from an empty environment
 	.ci/check-wheel
 
-figures: $(READY) ## draw the figures and fill the tables again from the results
+results: $(READY) ## fill the tables and draw the figures of README and docs again from results/
 	$(BIN)/python benchmarks/figures.py
 
 bench: $(READY) ## measure the fit, its passes and the forward pass

@@ -1,4 +1,4 @@
-"""Draws the figures and fills the tables of README and docs from results/*.csv (`make figures`).
+"""Draws the figures and fills the tables of README and docs from results/*.csv (`make results`).
 
 A table stands between `<!-- table NAME -->` and `<!-- end -->`; what is between is replaced.
 """
@@ -11,6 +11,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 from pictures import draw
+from results_tables import RESULTS_TABLES
 from robustness_tables import ROBUSTNESS_TABLES
 from study_tables import STUDY_TABLES
 
@@ -120,27 +121,6 @@ def growth_figure() -> Figure:
     return figure
 
 
-def reduced_svhn() -> str:
-    """Errors beside the paper's, which stand here as its Tables 1 and 4 print them."""
-    rows = read_rows(ROOT / "results/reduced-svhn.csv")
-    paper = {"baseline": "32.53", "closed-form": "21.56", "sgd": "22.49"}
-    names = {
-        "baseline": "strided convolution",
-        "closed-form": "closed form",
-        "closed-form-trained": "closed form, then trained",
-        "sgd": "P learned by SGD",
-    }
-    lines = {}
-    for row in (r for r in rows if r.metric == "test error %"):
-        setting = f"alpha {row.alpha}, {row.norm}" if row.alpha else ""
-        # Poolings without a setting ran beside each of the settings; the first run stands here.
-        printed = paper.get(row.pooling, "-") if setting in ("", "alpha 5, l1") else "-"
-        error = f"{row.mean:.2f} +- {row.deviation:.2f}"
-        lines.setdefault((row.pooling, setting), [names[row.pooling], setting, error, printed])
-    ordered = sorted(lines.items(), key=lambda item: list(names).index(item[0][0]))
-    return markdown(["third layer", "setting", "error %", "paper"], [line for _, line in ordered])
-
-
 def _digits(value: float) -> str:
     return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
 
@@ -178,28 +158,32 @@ TABLES: dict[str, Callable[[], str]] = {
     "gram": gram,
     "agreement": agreement,
     "forward": forward,
-    "reduced_svhn": reduced_svhn,
     "training": training,
     "passes": passes,
     "after": after,
+    **RESULTS_TABLES,
     **ROBUSTNESS_TABLES,
     **STUDY_TABLES,
 }
 
 
-def fill(path: Path) -> None:
-    """Puts the tables into a document."""
+def documents() -> list[Path]:
+    """README and docs."""
+    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def filled(text: str) -> str:
+    """A document with its tables as the results have them now."""
 
     def replacement(match: re.Match[str]) -> str:
         return f"<!-- table {match[1]} -->\n{TABLES[match[1]]()}\n<!-- end -->"
 
-    text = path.read_text()
-    path.write_text(re.sub(r"<!-- table (\w+) -->.*?<!-- end -->", replacement, text, flags=re.S))
+    return re.sub(r"<!-- table (\w+) -->.*?<!-- end -->", replacement, text, flags=re.S)
 
 
 def main() -> None:
-    for document in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))):
-        fill(document)
+    for document in documents():
+        document.write_text(filled(document.read_text()))
     images = ROOT / "docs/images"
     growth_figure().savefig(images / "scaling.png", dpi=110)
     draw(images)

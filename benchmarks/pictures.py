@@ -10,12 +10,13 @@ from study_tables import RESULTS
 
 import foveapool as fp
 from foveapool.pooling.solve import sweep_pooling
-from foveapool.records import read_rows
+from foveapool.records import VALIDATION, read_rows
 from foveapool.report.figures import (
     alpha_figure,
     eigenvalue_figure,
     feature_map_figure,
     operator_figure,
+    poolings_figure,
     radius_figure,
     save_figure,
     separability_figure,
@@ -29,6 +30,7 @@ def draw(images: Path) -> None:
     """All of them, into a folder."""
     rows = [row for row in read_rows(RESULTS / "alphas.csv") if row.data == "svhn-reduced"]
     save_figure(alpha_figure(rows, width=WIDE), images / "alpha.png", dpi=130)
+    _draw_results(images)
     maps, labels = street_maps(3000, channels=32)
     scatter = fp.compute_scatter(maps, labels, num_classes=10)
     operator = fp.solve_pooling(scatter, (16, 16), alpha=25.0)
@@ -46,3 +48,15 @@ def draw(images: Path) -> None:
     names = [str(digit) for digit in range(10)]
     figure = feature_map_figure(F.avg_pool2d(maps, 2), learned, labels, names, width=WIDE)
     save_figure(figure, images / "feature-maps.png", dpi=110)
+
+
+def _draw_results(images: Path) -> None:
+    """Those of docs/results.md: searches, all poolings, and what was learned."""
+    found = [row for path in sorted(RESULTS.glob("table1-*.csv")) for row in read_rows(path)]
+    save_figure(alpha_figure(found, VALIDATION, width=WIDE), images / "search.png", dpi=110)
+    poolings = poolings_figure(read_rows(RESULTS / "poolings.csv"), width=WIDE)
+    save_figure(poolings, images / "poolings.png", dpi=110)
+    for network in ("cnn", "resnet18"):
+        (path,) = (RESULTS / "operators").glob(f"svhn-reduced-{network}-*.safetensors")
+        figure = operator_figure(fp.PoolingOperator.load(path), width=WIDE)
+        save_figure(figure, images / f"operator-{network}.png", dpi=110)

@@ -1,4 +1,4 @@
-"""The benchmarks are not run here, but what they import must be there."""
+"""The benchmarks are not run here, but what they import must be there, and the tables be true."""
 
 import subprocess
 import sys
@@ -12,4 +12,17 @@ def test_every_benchmark_finds_what_it_imports():
     assert "figures" in names and "study" in names
     command = [sys.executable, "-c", f"import {', '.join(names)}"]
     done = subprocess.run(command, cwd=BENCHMARKS, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_tables_of_the_documents_are_those_of_the_results():
+    code = (
+        "from figures import documents, filled\n"
+        "for each in documents():\n"
+        "    text = each.read_text()\n"
+        "    assert filled(text) == text, f'{each.name}: run make results'"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=BENCHMARKS, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr

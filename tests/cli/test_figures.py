@@ -178,6 +178,13 @@ def test_errors_are_drawn_against_the_number_of_images(tmp_path, handed):
     assert len(rows) == 2 and totals["svhn"] == 73257 and totals["svhn-reduced"] == 3663
 
 
+def test_poolings_are_drawn_from_rows(runs, tmp_path, handed):
+    drawn("poolings", runs / "studies" / "small", "--out", tmp_path / "poolings.png")
+    rows, width = handed["poolings_figure"][0]
+    assert {row.alpha for row in rows} == {"", "5", "25"} and width == 3.3
+    assert (tmp_path / "poolings.png").read_bytes().startswith(b"\x89PNG")
+
+
 def test_bars_are_drawn_beside_the_papers(tmp_path, handed):
     row = Row("robustness", "CE %, fog", 91.0, 0.0, 5, "cnn", "cifar10", "closed-form")
     path = tmp_path / "rows.csv"
@@ -225,6 +232,8 @@ def test_a_study_that_is_not_finished_is_drawn_as_far_as_it_is(runs, tmp_path, h
         (("radius", "nowhere"), "nowhere: no such file"),
         (("radius", "CLOSED"), "no operators of several alphas"),
         (("images", "STUDY"), "two shares or more"),
+        (("poolings", "BASELINE"), "no pooling beside the baseline among 1"),
+        (("poolings", "nowhere"), "nowhere: no such file or folder"),
         (("ce", "STUDY"), "ratios: got none that is in a group"),
         (("ce", "NOTE"), "wanted ['study', 'metric'"),
     ],

@@ -3,13 +3,15 @@
 import csv
 import io
 import math
+from dataclasses import replace
 
 import pytest
 
-from foveapool.records import ERROR, LESS, P_VALUE, VALIDATION, Row
+from foveapool.records import ERROR, LESS, P_VALUE, VALIDATION, Row, moments
 from foveapool.report.tables import (
     Table,
     claims_table,
+    distinct,
     error_table,
     latest,
     paper_error,
@@ -70,6 +72,25 @@ def test_of_the_same_measurement_the_last_one_counts():
     rows = [row(1.0), row(2.0, pooling="sgd"), row(3.0)]
     assert [each.mean for each in latest(rows)] == [3.0, 2.0]
     assert [line["error %"][0] for line in lines(error_table(rows))] == ["3", "2"]
+
+
+def measured(study, *values, **columns):
+    place = {"network": "cnn", "data": "svhn", "pooling": "baseline"}
+    return Row(study=study, metric=ERROR, **{**place, **moments(values), **columns})
+
+
+def test_trainings_that_studies_share_count_once_with_the_study_that_has_most():
+    rows = [measured("few", 2.0, 3.0), measured("more", 2.0, 3.0, 7.0), measured("also", 2.0, 3.0)]
+    assert [each.study for each in distinct(rows)] == ["more"]
+
+
+def test_rows_of_one_setting_stay_apart_where_something_else_was_measured():
+    rows = [measured("a", 2.0, 3.0), measured("b", 2.5, 3.0), measured("a", 2.0, 3.0, batch="64")]
+    rows += [measured("a", 2.0, 3.0, components="4"), measured("a", 2.0, 3.0, epochs="15")]
+    assert distinct(rows) == rows
+    bare = [replace(each, values="") for each in rows[:2]]
+    assert distinct(bare) == bare
+    assert distinct([bare[0], replace(bare[0], study="c")]) == bare[:1]
 
 
 def test_one_trial_has_no_deviation():

@@ -7,8 +7,11 @@ import pytest
 import torch
 
 from foveapool.data.registry import load_data
-from foveapool.study.setting import Pool
-from foveapool.study.training import Means, Source, Training, data_of
+from foveapool.pooling.module import LinearPool2d
+from foveapool.pooling.rivals import RIVALS, rival
+from foveapool.study.presets import read_preset
+from foveapool.study.setting import FITTED, Pool
+from foveapool.study.training import TRAINS_MATRIX, Means, Source, Training, data_of
 
 from .small import CPU, SOURCE, training
 
@@ -32,6 +35,58 @@ def test_the_same_training_has_the_same_name_and_no_other_one_has_it():
         replace(one, part=0, held_out=0.3),
     ]
     assert len({each.name for each in [one, *others]}) == 10
+
+
+def slowed(each, pooling_rate=0.1):
+    return replace(each, recipe=replace(each.recipe, pooling_rate=pooling_rate))
+
+
+def test_names_of_trainings_that_are_done_stay():
+    # Those that a folder of runs had before recipes knew of a rate for poolings.
+    assert [
+        training().name,
+        training(("sgd", 3)).name,
+        training(("closed-form-trained", 3), seed=1).name,
+    ] == [
+        "street-digits-cnn-baseline-seed0-1b11f013b0",
+        "street-digits-cnn-sgd-3-seed0-5098ea33ad",
+        "street-digits-cnn-closed-form-trained-3-a25-l2-seed1-31d896c57e",
+    ]
+
+
+@pytest.mark.parametrize("pooling", [*FITTED, *RIVALS])
+def test_a_rate_for_poolings_is_part_of_a_training_only_where_a_matrix_trains(pooling):
+    plain = training((pooling, 3))
+    if pooling in FITTED:
+        trains = pooling == "closed-form-trained"
+    else:
+        inside = rival(pooling, 4, (8, 8), (4, 4)).modules()
+        trains = any(isinstance(each, LinearPool2d) and each.trainable for each in inside)
+    assert trains == (pooling in TRAINS_MATRIX)
+    assert (slowed(plain).name != plain.name) == trains
+    assert slowed(plain).recipe.pooling_rate == (0.1 if trains else 1.0)
+    assert slowed(plain, 1).name == plain.name
+    again = Training.from_facts(json.loads(json.dumps(slowed(plain).facts)))
+    assert (again.name, again.recipe) == (slowed(plain).name, slowed(plain).recipe)
+
+
+def test_trainings_that_differ_in_the_rate_for_poolings_are_fitted_on_the_same_network():
+    one = slowed(training(("closed-form-trained", 3)))
+    assert one.fitted_on == training()
+    two = slowed(training(("closed-form-trained", 3), ("closed-form", 2)))
+    assert two.fitted_on == one and two.fitted_on.recipe.pooling_rate == 0.1
+
+
+def test_a_study_gives_a_rate_for_poolings_to_those_of_its_trainings_that_can_use_it():
+    usual, slow = read_preset("demo"), read_preset("demo", {"recipe": {"pooling_rate": 0.1}})
+    differ = {
+        arm.pooling
+        for arm in usual.arms
+        for setting in [arm.setting(usual.network)]
+        if usual.training(setting, 0) != slow.training(setting, 0)
+    }
+    assert differ == {"closed-form-trained", "sgd"}
+    assert {"baseline", "closed-form"} <= {arm.pooling for arm in usual.arms}
 
 
 def test_a_name_says_what_it_is():

@@ -24,15 +24,15 @@ from .small import RECIPE, SOURCE, training
 
 BASE = (32.0, 33.5, 31.25, 34.0)
 CLOSED = (30.0, 31.0, 31.5, 29.5)
+COSTS = {"seconds": 2.0, "fit_seconds": 0.5, "parameters": 1000, "multiply_adds": 5000}
 WHERE = {"hardware": "here", "torch": "2.0", "commit": "abc"}
 
 
 def trials(errors, *pools, **told):
     """The trials of a setting and their results, a seed for each error."""
     made = [training(*pools, seed=seed) for seed in range(len(errors))]
-    costs = {"seconds": 2.0, "fit_seconds": 0.5, "parameters": 1000, "multiply_adds": 5000}
     results = {
-        each.name: {"error": error, "alphas": {}, **costs, **WHERE, **told}
+        each.name: {"error": error, "alphas": {}, **COSTS, **WHERE, **told}
         for each, error in zip(made, errors, strict=True)
     }
     return Trials(made[0].setting, tuple(made)), results
@@ -168,6 +168,17 @@ def test_every_candidate_is_a_row_of_the_selection():
         ("3", 41.0, 2, "2"),
     ]
     assert {row.metric for row in rows} == {VALIDATION} and rows[2].deviation == math.sqrt(2)
+
+
+def test_another_rate_for_poolings_is_told_where_one_trains():
+    def of(pooling):
+        pool = Setting((Pool(pooling, 3),))
+        made = replace(training(), setting=pool, recipe=replace(RECIPE, pooling_rate=0.1))
+        results = {made.name: {"error": 9.0, "alphas": {}, **COSTS, **WHERE}}
+        return trial_rows("s", [Trials(pool, (made,))], results, {})[0].pooling
+
+    assert of("closed-form-trained") == "closed-form-trained, pooling rate 0.1"
+    assert of("closed-form") == "closed-form"
 
 
 def test_trainings_that_diverged_are_counted_beside_the_error():

@@ -34,10 +34,31 @@ def test_a_recipe_survives_being_written_down(name):
     assert Recipe.from_dict(RECIPES[name].as_dict()) == RECIPES[name]
 
 
+def test_a_rate_for_poolings_is_written_down_only_where_it_is_one_of_their_own():
+    plain = Recipe.from_dict({**PLAIN, "pooling_rate": 1})
+    assert plain == Recipe.from_dict(PLAIN)
+    assert plain.as_dict() == {
+        "optimiser": "sgd",
+        "lr": 0.1,
+        "epochs": 2,
+        "momentum": 0.9,
+        "weight_decay": 0.0,
+        "milestones": [],
+        "gamma": 0.1,
+        "batch_size": 128,
+    }
+    for rate in (0, 0.1, 2.5):
+        slow = Recipe.from_dict({**PLAIN, "pooling_rate": rate})
+        assert slow.as_dict() == {**plain.as_dict(), "pooling_rate": rate}
+        assert Recipe.from_dict(slow.as_dict()) == slow
+
+
 def test_a_recipe_is_read_from_a_file(tmp_path):
     path = tmp_path / "mine.toml"
     path.write_text('optimiser = "adam"\nlr = 0.002\nepochs = 5\nmilestones = [2, 4]\n')
     assert read_recipe(path) == Recipe("adam", 0.002, 5, milestones=(2, 4))
+    path.write_text('optimiser = "sgd"\nlr = 0.1\nepochs = 5\npooling_rate = 0.1\n')
+    assert read_recipe(path) == Recipe("sgd", 0.1, 5, pooling_rate=0.1)
 
 
 @pytest.mark.parametrize(
@@ -45,9 +66,13 @@ def test_a_recipe_is_read_from_a_file(tmp_path):
     [
         ({"batchsize": 3}, r"got the key 'batchsize', wanted among.*did you mean 'batch_size'"),
         ({"optimiser": "rmsprop"}, r"optimiser: got 'rmsprop', wanted adam or sgd"),
-        ({"lr": -1}, r"lr: got -1, wanted a number of 0 or more"),
+        ({"lr": -1}, r"lr: got -1, wanted a finite number of 0 or more"),
         ({"lr": "0.1"}, r"lr: got '0.1'"),
         ({"weight_decay": float("nan")}, r"weight_decay: got nan"),
+        ({"pooling_rate": -0.1}, r"pooling_rate: got -0.1, wanted a finite number of 0 or more"),
+        ({"pooling_rate": float("inf")}, r"pooling_rate: got inf, wanted a finite number"),
+        ({"pooling_rate": True}, r"pooling_rate: got True"),
+        ({"poolingrate": 1}, r"got the key 'poolingrate'.*did you mean 'pooling_rate'"),
         ({"momentum": 1}, r"momentum: got 1, wanted 0 or more, below 1"),
         ({"epochs": 0}, r"epochs: got 0, wanted a whole number of 1"),
         ({"batch_size": 2.5}, r"batch_size: got 2.5"),

@@ -209,6 +209,13 @@ def images_command(sources: Rows, out: Out, formats: Formats = "", width: Width 
         _written(figures.images_figure(_rows(sources), totals, width), out, formats)
 
 
+@app.command("poolings")
+def poolings_command(sources: Rows, out: Out, formats: Formats = "", width: Width = COLUMN) -> None:
+    """Test error of every pooling, the best first, a marker a layer, against the baseline."""
+    with user_errors():
+        _written(figures.poolings_figure(_rows(sources), width), out, formats)
+
+
 @app.command("curves")
 def curves_command(
     sources: Annotated[

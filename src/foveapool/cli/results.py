@@ -10,6 +10,7 @@ import typer
 
 from foveapool.cli.errors import user_errors
 from foveapool.records import VALIDATION, Row, read_rows
+from foveapool.report.ranking import ranking_table
 from foveapool.report.tables import Table, claims_table, error_table, selection_table
 from foveapool.runs import STUDY
 
@@ -29,6 +30,9 @@ def results_command(
     selection: Annotated[
         bool, typer.Option(help="Show the searches instead: every setting looked at.")
     ] = False,
+    ranking: Annotated[
+        bool, typer.Option(help="Show who wins instead: the best first, the others against it.")
+    ] = False,
     claims: Annotated[bool, typer.Option(help="Also count the paper's claims.")] = False,
     runs: Annotated[Path, typer.Option(help="The folder of runs.")] = Path("runs"),
 ) -> None:
@@ -36,6 +40,11 @@ def results_command(
     with user_errors():
         if form not in FORMATS:
             raise ValueError(f"format: got {form!r}, wanted one of {', '.join(FORMATS)}")
+        if ranking and selection:
+            raise ValueError(
+                "ranking, selection: got both, wanted one of them; --ranking orders test errors, "
+                "--selection the validation errors of a search"
+            )
         given = sources or sorted(path.parent for path in runs.glob(f"studies/*/{STUDY}"))
         if not given:
             raise FileNotFoundError(f"{runs}: no studies in it, wanted one, or name a CSV file")
@@ -44,6 +53,8 @@ def results_command(
             raise ValueError(f"{', '.join(map(str, given))}: no finished table in it yet")
         if selection:
             _print(selection_table(row for row in rows if row.metric == VALIDATION), form)
+        elif ranking:
+            _print(ranking_table(rows), form)
         else:
             show(rows, form)
         if claims:

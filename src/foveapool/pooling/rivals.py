@@ -2,7 +2,8 @@
 
 Each is built from `(channels, in_shape, out_shape, components=1)` and maps (B, C, H, W) to
 (B, components * C, H', W'); those of other papers keep C channels and give them `components`
-times, so that sizes agree. The closed-form pooling itself and all training live elsewhere.
+times, so that sizes agree. Those that work on frequencies are in `spectral`; the closed-form
+pooling itself and all training live elsewhere.
 """
 
 from __future__ import annotations
@@ -17,24 +18,8 @@ from torch import Tensor, nn
 
 from foveapool.pooling import grid
 from foveapool.pooling.module import LinearPool2d
-
-
-def _strides(in_shape: Sequence[int], out_shape: Sequence[int]) -> tuple[int, int]:
-    """The block's height and width, ceil(in / out), where every block holds a real pixel."""
-    sizes = (*in_shape, *out_shape)
-    if len(in_shape) != 2 or len(out_shape) != 2 or min(sizes) < 1:
-        raise ValueError(
-            f"in_shape, out_shape: got {tuple(in_shape)} and {tuple(out_shape)}, wanted two "
-            "positive sizes each, such as (32, 32) and (16, 16); give the spatial sizes only"
-        )
-    height, width = (math.ceil(i / o) for i, o in zip(in_shape, out_shape, strict=True))
-    wanted = (math.ceil(in_shape[0] / height), math.ceil(in_shape[1] / width))
-    if wanted != tuple(out_shape):
-        raise ValueError(
-            f"out_shape: got {tuple(out_shape)} for in_shape {tuple(in_shape)}, wanted blocks of "
-            f"{height} x {width} that each hold a pixel; {wanted} is possible with these blocks"
-        )
-    return height, width
+from foveapool.pooling.rival_base import Rival
+from foveapool.pooling.spectral import DiffStridePool, SpectralPool
 
 
 def _blocks(
@@ -71,41 +56,7 @@ def _between(maps: Tensor, strides: tuple[int, int], share: Tensor) -> Tensor:
     return share * largest + (1 - share) * average
 
 
-class _Rival(nn.Module):
-    """Checks sizes, pools by `pool`, and gives the pooled channels `components` times."""
-
-    def __init__(
-        self, channels: int, in_shape: Sequence[int], out_shape: Sequence[int], components: int = 1
-    ) -> None:
-        super().__init__()
-        for name, count in (("channels", channels), ("components", components)):
-            if count < 1:
-                raise ValueError(f"{name}: got {count}, wanted 1 or more")
-        self.strides = _strides(in_shape, out_shape)
-        self.channels = channels
-        self.in_shape = (in_shape[0], in_shape[1])
-        self.out_shape = (out_shape[0], out_shape[1])
-        self.components = components
-
-    def pool(self, maps: Tensor) -> Tensor:
-        """Pools (B, C, H, W) to (B, C, H', W')."""
-        raise NotImplementedError
-
-    def forward(self, maps: Tensor) -> Tensor:
-        wanted = (self.channels, *self.in_shape)
-        if maps.dim() != 4 or tuple(maps.shape[1:]) != wanted:
-            raise ValueError(
-                f"maps: got shape {tuple(maps.shape)}, wanted (batch, {', '.join(map(str, wanted))}"
-                "); build the pooling for the maps of this layer"
-            )
-        pooled = self.pool(maps)
-        return pooled if self.components == 1 else torch.cat([pooled] * self.components, dim=1)
-
-    def extra_repr(self) -> str:
-        return f"{self.channels}, {self.in_shape}, {self.out_shape}, components={self.components}"
-
-
-class AveragePool(_Rival):
+class AveragePool(Rival):
     """The mean of each block."""
 
     def pool(self, maps: Tensor) -> Tensor:
@@ -113,14 +64,14 @@ class AveragePool(_Rival):
         return F.avg_pool2d(maps, self.strides, ceil_mode=True)
 
 
-class MaxPool(_Rival):
+class MaxPool(Rival):
     """The largest value of each block."""
 
     def pool(self, maps: Tensor) -> Tensor:
         return F.max_pool2d(maps, self.strides, ceil_mode=True)
 
 
-class BlurPool(_Rival):
+class BlurPool(Rival):
     """A binomial 3 x 3 filter, then every s-th pixel.
 
     Zhang 2019, "Making Convolutional Networks Shift-Invariant Again".
@@ -144,7 +95,7 @@ class BlurPool(_Rival):
         return F.conv2d(padded, kernel, stride=self.strides, groups=self.channels)
 
 
-class MixedPool(_Rival):
+class MixedPool(Rival):
     """`a max + (1 - a) average` with one learned a = sigmoid(logit) for the layer, at first 1/2.
 
     Lee, Gallagher and Tu 2016, "Generalizing Pooling Functions in Convolutional Neural Networks".
@@ -160,7 +111,7 @@ class MixedPool(_Rival):
         return _between(maps, self.strides, self.logit.sigmoid())
 
 
-class GatedPool(_Rival):
+class GatedPool(Rival):
     """As mixed, but a = sigmoid(w . block) answers to the block; one mask w for the layer.
 
     Lee, Gallagher and Tu 2016, as above; w is shared by all channels and starts at 0.
@@ -178,7 +129,7 @@ class GatedPool(_Rival):
         return _between(maps, self.strides, (values @ self.gate).sigmoid())
 
 
-class SoftPool(_Rival):
+class SoftPool(Rival):
     """The block's average with weights exp(x).
 
     Stergiou, Poppe and Kalliatakis 2021, "Refining Activation Downsampling with SoftPool".
@@ -189,7 +140,7 @@ class SoftPool(_Rival):
         return _weighted(values, values, mask)
 
 
-class LocalImportancePool(_Rival):
+class LocalImportancePool(Rival):
     """The block's average with weights exp(G(x)), G learned.
 
     Gao, Wang and Wu 2019, "LIP: Local Importance-based Pooling". G is the paper's projection form:
@@ -271,6 +222,8 @@ RIVALS: dict[str, Callable[..., nn.Module]] = {
     "gated": GatedPool,
     "soft": SoftPool,
     "lip": LocalImportancePool,
+    "spectral": SpectralPool,
+    "diffstride": DiffStridePool,
     "sgd": sgd_pool,
     "sgd-local": LocalSgdPool,
 }

@@ -1,5 +1,6 @@
 """The figures in one place, by name; each function returns a matplotlib Figure and runs nothing."""
 
+from foveapool.report.comparison_figures import poolings_figure
 from foveapool.report.map_figures import ClassMaps, class_maps, feature_map_figure
 from foveapool.report.operator_figures import eigenvalue_figure, operator_figure, spread
 from foveapool.report.robustness_figures import ratio_figure, ratios_in
@@ -17,6 +18,7 @@ __all__ = [
     "feature_map_figure",
     "images_figure",
     "operator_figure",
+    "poolings_figure",
     "radius_figure",
     "ratio_figure",
     "ratios_in",

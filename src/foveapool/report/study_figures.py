@@ -55,7 +55,7 @@ def alpha_figure(rows: Iterable[Row], metric: str | None = None, width: float = 
     only briefly, those points are hollow; alphas that were not fixed beforehand ("auto") are
     levels too.
     """
-    own = _of_metric(rows, metric)
+    own = of_metric(rows, metric)
     panels: dict[tuple[str, ...], list[Row]] = {}
     for row in own:
         if row.pooling != BASELINE and _alpha(row) is not None:
@@ -89,7 +89,7 @@ def images_figure(
     The data of a row says which share of the images it is of: "svhn, 5 %", or all of them. With
     the number of images in `totals`, by the name of the data, x counts images, else percent.
     """
-    own = _of_metric(rows, ERROR)
+    own = of_metric(rows, ERROR)
     panels: dict[tuple[str, ...], list[Row]] = {}
     for row in own:
         panels.setdefault((row.network, _share(row)[0]), []).append(row)
@@ -117,7 +117,8 @@ def images_figure(
     return _panels(panels, drawn, ERROR, width)
 
 
-def _of_metric(rows: Iterable[Row], metric: str | None) -> list[Row]:
+def of_metric(rows: Iterable[Row], metric: str | None) -> list[Row]:
+    """The rows to draw: of the metric, or if it is None of the search where there was one."""
     rows = latest(rows)
     there = {row.metric for row in rows}
     chosen = metric or (VALIDATION if VALIDATION in there else ERROR)
@@ -224,14 +225,26 @@ def _panels(
 ) -> Figure:
     """One panel under the other, each with its own axes and what tells it from the others."""
     figure = new_figure(width, 0.35 + 1.75 * len(panels))
-    varies = [len(set(parts)) > 1 for parts in zip(*panels, strict=True)]
-    for axes, (key, rows) in zip(
-        figure.subplots(len(panels), 1, squeeze=False)[:, 0], panels.items(), strict=True
-    ):
+    every = figure.subplots(len(panels), 1, squeeze=False)[:, 0]
+    for axes, title, rows in zip(every, panel_titles(panels), panels.values(), strict=True):
         draw(tidy(axes), rows)
         axes.set_ylabel(metric)
-        title = ", ".join(p for p, told in zip(key, varies, strict=True) if p and told)
         axes.set_title(title)
-    fullest = max(figure.axes, key=lambda axes: len(axes.get_legend_handles_labels()[1]))
-    legend_below(figure, fullest, columns=2)
+    legend_below(figure, fullest(every), columns=2)
     return figure
+
+
+def panel_titles(panels: Iterable[tuple[str, ...]]) -> list[str]:
+    """What tells each panel from the others, from all that is known of it.
+
+    >>> panel_titles([("cnn", "svhn", ""), ("cnn", "cifar10", "")])
+    ['svhn', 'cifar10']
+    """
+    keys = list(panels)
+    varies = [len(set(parts)) > 1 for parts in zip(*keys, strict=True)]
+    return [", ".join(p for p, told in zip(key, varies, strict=True) if p and told) for key in keys]
+
+
+def fullest(panels: Iterable[Axes]) -> Axes:
+    """The panel with the most names in its legend, which can speak for all."""
+    return max(panels, key=lambda axes: len(axes.get_legend_handles_labels()[1]))

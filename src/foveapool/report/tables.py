@@ -17,7 +17,7 @@ from foveapool.records import ERROR, LESS, P_VALUE, Row
 from foveapool.tabular import comma_separated, markdown
 
 Key = tuple[str, ...]
-_PLACE = ("network", "data", "pooling", "layer", "placement", "alpha", "norm", "components")
+PLACE = ("network", "data", "pooling", "layer", "placement", "alpha", "norm", "components")
 _OF_PAPER = ("table1-", "sgd-")  # the studies that follow the paper's procedure
 _BASELINE, _CLOSED, _SGD = "baseline", "closed-form", "sgd"
 
@@ -63,12 +63,33 @@ def latest(rows: Iterable[Row]) -> list[Row]:
     """Of rows that measure the same thing, the last one; in the order of the first."""
     found: dict[Key, Row] = {}
     for row in rows:
-        found[(row.study, row.metric, row.epochs, row.batch, *_place(row))] = row
+        found[(row.study, row.metric, row.epochs, row.batch, *place(row))] = row
     return list(found.values())
 
 
-def _place(row: Row) -> Key:
-    return tuple(getattr(row, name) for name in _PLACE)
+def distinct(rows: Iterable[Row]) -> list[Row]:
+    """Of rows in which several studies tell of the same trainings, the one that has most of them.
+
+    Studies in one folder share trainings, a baseline above all. Rows of one setting that measured
+    something else, since their studies differ in what a row does not say, all stay.
+    """
+    settings: dict[Key, list[Row]] = {}
+    for row in latest(rows):
+        settings.setdefault((row.metric, row.epochs, row.batch, *place(row)), []).append(row)
+    found: list[Row] = []
+    for own in settings.values():
+        kept: dict[Key, Row] = {}
+        for row in sorted(own, key=lambda row: -row.n):
+            measured = tuple(row.values.split()) or (f"{row.mean:.10g}",)
+            if not any(other[: len(measured)] == measured for other in kept):
+                kept[measured] = row
+        found += kept.values()
+    return found
+
+
+def place(row: Row) -> Key:
+    """Which pooling is where, in which network, and how it was fitted: the columns `PLACE`."""
+    return tuple(getattr(row, name) for name in PLACE)
 
 
 def with_spread(mean: float, deviation: float, digits: int = 2) -> str:
@@ -110,10 +131,8 @@ def _as_paper(key: Key) -> bool:
 def error_table(rows: Iterable[Row]) -> Table:
     """A line for each setting: error, the paper's, the gain over the baseline, what it costs."""
     rows = latest(rows)
-    settings = list(
-        dict.fromkeys((r.study, r.batch, *_place(r)) for r in rows if r.metric == ERROR)
-    )
-    own = {(r.study, r.batch, *_place(r), r.metric): r for r in rows}
+    settings = list(dict.fromkeys((r.study, r.batch, *place(r)) for r in rows if r.metric == ERROR))
+    own = {(r.study, r.batch, *place(r), r.metric): r for r in rows}
     lines = []
     for key in settings:
 
@@ -141,9 +160,8 @@ def error_table(rows: Iterable[Row]) -> Table:
                 cell("seconds a training", lambda row: f"{row.mean:.1f}"),
             )
         )
-    header = ("network", "data", "pooling", "layer", "placement", "alpha", "norm", "error %")
     more = ("paper", "less baseline", "p", "n", "10^6 parameters", "10^6 mult-adds", "s")
-    return Table((*header, *more), tuple(lines))
+    return Table((*PLACE[:-1], "error %", *more), tuple(lines))
 
 
 def _by_stage(row: Row) -> tuple[str, int, int, float]:

@@ -16,9 +16,12 @@ from typing import Any
 
 from foveapool.data.images import DataSet, held_out, subset
 from foveapool.data.registry import load_data
-from foveapool.study.setting import Setting
+from foveapool.study.setting import TRAINED, Setting
 from foveapool.study.trial import Trial
 from foveapool.training.recipe import Recipe
+
+# The poolings that have a matrix to train, and so a use for the recipe's `pooling_rate`.
+TRAINS_MATRIX = (TRAINED, "sgd", "sgd-local")
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,8 @@ class Training:
 
     `part` None trains on all training images and is measured on the test images; a number holds
     out that part of the training images and is measured on it, and never sees a test image.
+    A recipe's `pooling_rate` stays only where a matrix trains, so that studies which differ in it
+    share their baselines.
     """
 
     setting: Setting
@@ -57,6 +62,10 @@ class Training:
     part: int | None = None
     held_out: float = 0.1
     robustness: tuple[str, ...] = ()  # what else is measured, see `robust.py`
+
+    def __post_init__(self) -> None:
+        if not any(pool.pooling in TRAINS_MATRIX for pool in self.setting.pools):
+            object.__setattr__(self, "recipe", replace(self.recipe, pooling_rate=1.0))
 
     @property
     def fitted_on(self) -> Training | None:

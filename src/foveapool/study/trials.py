@@ -121,6 +121,8 @@ def _columns(
 ) -> dict[str, str]:
     first = trials.trainings[0]
     columns = place(trials.setting)
+    if first.recipe.pooling_rate != 1:
+        columns["pooling"] += f", pooling rate {first.recipe.pooling_rate:g}"
     chosen = {tuple(result["alphas"].values()) for result in results}
     if columns["alpha"] and len(chosen) == 1:
         columns["alpha"] = ", ".join(f"{alpha:g}" for alpha in next(iter(chosen)))

@@ -21,7 +21,8 @@ class Recipe:
     """Optimiser, learning rate and length of a training.
 
     The rate is multiplied by `gamma` at each of the `milestones`, counted in epochs. `momentum` is
-    that of SGD, and the first beta of Adam.
+    that of SGD, and the first beta of Adam. Linear poolings that train have `pooling_rate` times
+    the rate of all else.
     """
 
     optimiser: str
@@ -32,15 +33,16 @@ class Recipe:
     milestones: tuple[int, ...] = ()
     gamma: float = 0.1
     batch_size: int = 128
+    pooling_rate: float = 1.0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "milestones", tuple(self.milestones))
         if self.optimiser not in OPTIMISERS:
             raise ValueError(f"optimiser: got {self.optimiser!r}, wanted adam or sgd")
-        for name, low in (("lr", 0.0), ("weight_decay", 0.0), ("gamma", 0.0)):
+        for name in ("lr", "weight_decay", "gamma", "pooling_rate"):
             value = getattr(self, name)
-            if not (_is_number(value) and low <= value < math.inf):
-                raise ValueError(f"{name}: got {value!r}, wanted a number of {low:g} or more")
+            if not (_is_number(value) and 0 <= value < math.inf):
+                raise ValueError(f"{name}: got {value!r}, wanted a finite number of 0 or more")
         if not (_is_number(self.momentum) and 0 <= self.momentum < 1):
             raise ValueError(f"momentum: got {self.momentum!r}, wanted 0 or more, below 1")
         for name in ("epochs", "batch_size"):
@@ -57,7 +59,11 @@ class Recipe:
 
     def as_dict(self) -> dict[str, Any]:
         """What `from_dict` takes, and JSON can hold."""
-        return {**asdict(self), "milestones": list(self.milestones)}
+        values = {**asdict(self), "milestones": list(self.milestones)}
+        if self.pooling_rate == 1:
+            # Left out, so that trainings that never asked for it keep their names.
+            del values["pooling_rate"]
+        return values
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Recipe:

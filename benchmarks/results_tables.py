@@ -1,0 +1,221 @@
+"""The tables of docs/results.md: the paper's procedure on real data, and every pooling beside it.
+
+Everything comes from results/*.csv; what is not measured yet is not in them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from study_tables import RESULTS
+
+from foveapool.pairs import Pair, compare
+from foveapool.records import ERROR, LESS, P_VALUE, VALIDATION, Row, read_rows
+from foveapool.report.tables import Table, paper_error, paper_figures, with_spread
+
+NETWORKS = {"cnn": "CNN", "resnet18": "ResNet-18"}
+DATA = {"svhn-reduced": "reduced SVHN", "svhn": "SVHN", "cifar10": "CIFAR-10"}
+POOLINGS = {
+    "baseline": "strided convolution",
+    "closed-form": "closed form",
+    "closed-form-trained": "closed form, then trained",
+    "sgd": "P by SGD",
+    "sgd-local": "P by SGD, locality penalised",
+    "average": "average",
+    "max": "max",
+    "blur": "BlurPool",
+    "mixed": "mixed",
+    "gated": "gated",
+    "soft": "SoftPool",
+    "lip": "LIP",
+    "spectral": "spectral",
+    "diffstride": "DiffStride",
+}
+OURS = "closed-form-trained"
+DOUBT = 0.05  # two poolings whose p is above it are not told apart
+
+
+def _rows(pattern: str) -> list[Row]:
+    return [row for path in sorted(RESULTS.glob(pattern)) for row in read_rows(path)]
+
+
+def _errors(pattern: str) -> list[Row]:
+    return [row for row in _rows(pattern) if row.metric == ERROR]
+
+
+def _setting(row: Row) -> str:
+    parts = [
+        f"layer {row.layer}" if row.layer else "",
+        row.placement,
+        f"alpha {row.alpha}" if row.alpha else "",
+        row.norm,
+    ]
+    return ", ".join(part for part in parts if part)
+
+
+def _papers(row: Row) -> str:
+    """The paper's figure and the setting that it chose."""
+    found = paper_error(row.network, row.data, row.pooling)
+    if found is None:
+        return "-"
+    text = with_spread(*found)
+    for each in paper_figures()["sgd" if row.pooling == "sgd" else "table1"]:
+        if (each["network"], each["data"]) == (row.network, row.data) and row.layer:
+            alpha = f", alpha {each['alpha']}, {each['norm']}" if "alpha" in each else ""
+            return f"{text} (layer {each['layer']}{alpha})"
+    return text
+
+
+def _probability(p: float) -> str:
+    return f"{p:.2g}"
+
+
+def procedure() -> str:
+    """The paper's procedure beside the paper: settings by cross-validation, errors by test."""
+    rows = _rows("table1-*.csv") + _rows("sgd-*.csv")
+    own = {(r.network, r.data, r.pooling, r.metric): r for r in rows}
+    lines = []
+    for network, data in dict.fromkeys((r.network, r.data) for r in rows):
+        for pooling in ("baseline", "closed-form", OURS, "sgd"):
+            row = own.get((network, data, pooling, ERROR))
+            if row is None:
+                continue
+            less = own.get((network, data, pooling, LESS))
+            p = own.get((network, data, pooling, P_VALUE))
+            lines.append(
+                (
+                    f"{NETWORKS[network]}, {DATA[data]}",
+                    POOLINGS[pooling],
+                    _setting(row) or "-",
+                    f"**{with_spread(row.mean, row.deviation)}**",
+                    _papers(row),
+                    with_spread(less.mean, less.deviation) if less else "-",
+                    _probability(p.mean) if p else "-",
+                )
+            )
+    header = ("", "pooling", "chosen", "error %", "paper", "less baseline, in pairs", "p")
+    return Table(header, tuple(lines)).markdown()
+
+
+def searches() -> str:
+    """The best five settings of each search."""
+    lines = []
+    for study in dict.fromkeys(row.study for row in _rows("table1-*.csv")):
+        own = [r for r in _rows(f"{study}.csv") if r.metric == VALIDATION]
+        full = max(row.n for row in own)
+        best = sorted((row for row in own if row.n == full), key=lambda row: row.mean)[:5]
+        for row in best:
+            where = f"{NETWORKS[row.network]}, {DATA[row.data]}"
+            error = with_spread(row.mean, row.deviation)
+            lines.append((where, _setting(row), error, str(row.n)))
+    return Table(("", "setting", "validation error %", "parts"), tuple(lines)).markdown()
+
+
+def trained_on() -> str:
+    """What training on from the closed form changes, in pairs with the closed form alone."""
+    rows = _errors("poolings*.csv") + _errors("table1-*.csv")
+    frozen = {_place(row): row for row in rows if row.pooling == "closed-form"}
+    lines = []
+    for row in (row for row in rows if row.pooling == OURS):
+        start = frozen[_place(row)]
+        pair = compare(row, start)
+        lines.append(
+            (
+                NETWORKS[row.network],
+                _setting(row),
+                with_spread(start.mean, start.deviation),
+                with_spread(row.mean, row.deviation),
+                *_told(pair),
+            )
+        )
+    header = ("", "setting", "closed form", "then trained", "difference, in pairs", "p")
+    return Table(header, tuple(lines)).markdown()
+
+
+def _place(row: Row) -> tuple[str, ...]:
+    return (row.network, row.data, row.layer, row.placement, row.alpha, row.norm, row.components)
+
+
+def _told(pair: Pair) -> tuple[str, str]:
+    return f"{pair.mean:+.2f} +- {pair.deviation:.2f}", _probability(pair.p)
+
+
+def poolings() -> str:
+    """Error by pooling and layer; bold: the best of a layer and what is not told apart from it."""
+    rows = _errors("poolings.csv")
+    layers = sorted({row.layer for row in rows if row.layer})
+    best = {n: min((r for r in rows if r.layer == n), key=lambda row: row.mean) for n in layers}
+    plain = next(row for row in rows if row.pooling == "baseline")
+    lines = [(POOLINGS["baseline"], *[with_spread(plain.mean, plain.deviation, 1)] * len(layers))]
+    found: dict[str, dict[str, Row]] = {}
+    for row in (row for row in rows if row.layer):
+        found.setdefault(_named(row), {})[row.layer] = row
+
+    def cell(row: Row | None) -> str:
+        if row is None:
+            return "-"
+        text = with_spread(row.mean, row.deviation, 1)
+        close = row is best[row.layer] or compare(row, best[row.layer]).p > DOUBT
+        return f"**{text}**" if close else text
+
+    ordered = sorted(found.items(), key=lambda item: -min(row.mean for row in item[1].values()))
+    lines += [(name, *(cell(own.get(layer)) for layer in layers)) for name, own in ordered]
+    return Table(("pooling", *(f"layer {n}" for n in layers)), tuple(lines)).markdown()
+
+
+def _named(row: Row) -> str:
+    """A pooling in words; a closed form with its alpha, where "auto" is what users get."""
+    if not row.alpha:
+        return POOLINGS[row.pooling]
+    return f"{POOLINGS[row.pooling]}, alpha {row.alpha}"
+
+
+def rivals() -> str:
+    """Each pooling less ours, in the same layer, in pairs."""
+    rows = [row for row in _errors("poolings.csv") if row.layer]
+    layers = sorted({row.layer for row in rows})
+    ours = {row.layer: row for row in rows if (row.pooling, row.alpha) == (OURS, "auto")}
+
+    def cell(own: Sequence[Row]) -> str:
+        if not own:
+            return "-"
+        pair = compare(own[0], ours[own[0].layer])
+        return f"{pair.mean:+.1f} (p {_probability(pair.p)})"
+
+    lines = []
+    for name in dict.fromkeys(_named(row) for row in rows if row not in ours.values()):
+        cells = [cell([r for r in rows if (_named(r), r.layer) == (name, n)]) for n in layers]
+        lines.append((name, *cells))
+    return Table(("pooling", *(f"layer {n}" for n in layers)), tuple(lines)).markdown()
+
+
+def first_look() -> str:
+    """README's table: means alone, the paper's in brackets."""
+    rows = _errors("table1-*.csv") + _errors("sgd-*.csv")
+    own = {(row.network, row.data, row.pooling): row for row in rows}
+    names = ("baseline", "sgd", "closed-form", OURS)
+    lines = []
+    for network, data in dict.fromkeys((row.network, row.data) for row in rows):
+        cells = [f"{NETWORKS[network]}, {DATA[data]}"]
+        means = [own[(network, data, n)].mean for n in names if (network, data, n) in own]
+        for name in names:
+            row = own.get((network, data, name))
+            if row is None:
+                cells.append("-")
+                continue
+            text = with_spread(row.mean, row.deviation, 1)
+            text = f"**{text}**" if row.mean == min(means) else text
+            paper = paper_error(network, data, name)
+            cells.append(text if paper is None else f"{text} ({paper[0]:.1f})")
+        lines.append(tuple(cells))
+    return Table(("error %", *(POOLINGS[name] for name in names)), tuple(lines)).markdown()
+
+
+RESULTS_TABLES: dict[str, Callable[[], str]] = {
+    "procedure": procedure,
+    "searches": searches,
+    "trained_on": trained_on,
+    "poolings": poolings,
+    "rivals": rivals,
+    "first_look": first_look,
+}

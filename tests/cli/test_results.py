@@ -1,0 +1,64 @@
+"""`foveapool results --ranking`: who wins, from files of several studies, in every format."""
+
+import csv
+import io
+from dataclasses import replace
+
+import pytest
+from scipy import stats
+from typer.testing import CliRunner
+
+from foveapool.cli.main import application
+from foveapool.records import ERROR, Row, append_rows, moments
+
+BEST, OTHER = (20.0, 21.5, 20.25), (40.0, 41.0, 39.5)
+
+
+def ranked(*words, code=0):
+    """What the command prints, or the error that it ends with."""
+    # A terminal wide enough for a table.
+    runner = CliRunner(env={"COLUMNS": "200"})
+    done = runner.invoke(application(), ["results", *map(str, words), "--ranking"])
+    assert done.exit_code == code, done.output
+    return done.stderr if code else done.stdout
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Two studies that share their baseline, a file each."""
+    where = {"metric": ERROR, "network": "cnn", "data": "svhn", "seeds": "0-2"}
+    base = Row(study="one", pooling="baseline", **moments(OTHER), **where)
+    best = Row(study="two", pooling="sgd", layer="2", **moments(BEST), **where)
+    append_rows(tmp_path / "one.csv", [base])
+    append_rows(tmp_path / "two.csv", [replace(base, study="two"), best])
+    return tmp_path / "one.csv", tmp_path / "two.csv"
+
+
+def test_studies_are_ranked_together_and_what_they_share_stands_once(files):
+    header, first, second = csv.reader(io.StringIO(ranked(*files, "--format", "csv")))
+    assert first[header.index("pooling")] == "sgd"
+    assert second[header.index("pooling")] == "baseline"
+    assert second[header.index("p")] == f"{stats.ttest_rel(OTHER, BEST).pvalue:.2g}"
+
+
+@pytest.mark.parametrize("form", ["terminal", "markdown", "latex"])
+def test_every_format_has_the_difference(files, form):
+    shown = ranked(*files, "--format", form).replace(r"$\pm$", "+-")
+    gaps = [a - b for a, b in zip(OTHER, BEST, strict=True)]
+    assert f"{sum(gaps) / 3:.2f} +- {stats.tstd(gaps):.2f}" in shown
+    assert shown.index("sgd") < shown.index("baseline")
+
+
+def test_claims_can_be_counted_below_it(files):
+    assert "CNN: closed form below the baseline" in ranked(*files, "--claims", "--format", "csv")
+
+
+def test_a_search_is_not_ranked(files):
+    said = ranked(*files, "--selection", code=2)
+    assert said.startswith("error: ranking, selection: got both, wanted one of them")
+
+
+def test_rows_without_test_errors_are_one_line(tmp_path):
+    append_rows(tmp_path / "rows.csv", [Row("s", "seconds to fit", 1.0, 0.1, 3)])
+    said = ranked(tmp_path / "rows.csv", code=2)
+    assert said.startswith("error: rows: got none of 'test error %' among 1")
