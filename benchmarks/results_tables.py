@@ -11,7 +11,7 @@ from study_tables import RESULTS
 
 from foveapool.pairs import Pair, compare
 from foveapool.records import ERROR, LESS, P_VALUE, VALIDATION, Row, read_rows
-from foveapool.report.tables import Table, paper_error, paper_figures, with_spread
+from foveapool.report.tables import Table, claims_table, paper_error, paper_figures, with_spread
 
 NETWORKS = {"cnn": "CNN", "resnet18": "ResNet-18"}
 DATA = {"svhn-reduced": "reduced SVHN", "svhn": "SVHN", "cifar10": "CIFAR-10"}
@@ -95,6 +95,11 @@ def procedure() -> str:
             )
     header = ("", "pooling", "chosen", "error %", "paper", "less baseline, in pairs", "p")
     return Table(header, tuple(lines)).markdown()
+
+
+def claims() -> str:
+    """What the paper says of all its rows, counted for the paper and for ours."""
+    return claims_table(_rows("table1-*.csv") + _rows("sgd-*.csv")).markdown()
 
 
 def searches() -> str:
@@ -213,6 +218,7 @@ def first_look() -> str:
 
 RESULTS_TABLES: dict[str, Callable[[], str]] = {
     "procedure": procedure,
+    "claims": claims,
     "searches": searches,
     "trained_on": trained_on,
     "poolings": poolings,

@@ -52,6 +52,7 @@ def test_a_line_has_the_error_the_papers_the_gain_and_the_costs():
         "placement": "-",
         "alpha": "25",
         "norm": "l2",
+        "components": "-",
         "error %": "9.88 +- 0.50",
         "paper": "9.93 +- 0.47",
         "less baseline": "-0.62 +- 0.25",

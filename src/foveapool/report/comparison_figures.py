@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from foveapool.records import ERROR, Row
-from foveapool.report.study_figures import BASELINE, fullest, of_metric, panel_titles
+from foveapool.report.study_figures import BASELINE, of_metric, panel_titles
 from foveapool.report.style import COLUMN, legend_below, line, new_figure, styled, tidy
 from foveapool.report.tables import distinct
 
@@ -58,7 +58,7 @@ def poolings_figure(rows: Iterable[Row], width: float = COLUMN) -> Figure:
         axes.set_xlabel(ERROR)
         axes.set_title(title)
     # Two layers at once have long names.
-    legend_below(figure, fullest(every), columns=4 if max(map(len, layers)) < 3 else 2)
+    legend_below(figure, every, columns=4 if max(map(len, layers)) < 3 else 2)
     return figure
 
 

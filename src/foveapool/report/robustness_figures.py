@@ -76,7 +76,7 @@ def ratio_figure(
         axes.set_title(f"{group}{counted}", fontsize=SMALL)
         tidy(axes)
     panels[-1].set_xlabel(f"{what.removesuffix(' %')}, % of the baseline's; lower is better")
-    legend_below(figure, panels[0])
+    legend_below(figure, panels)
     return figure
 
 

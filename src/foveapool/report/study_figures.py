@@ -230,7 +230,7 @@ def _panels(
         draw(tidy(axes), rows)
         axes.set_ylabel(metric)
         axes.set_title(title)
-    legend_below(figure, fullest(every), columns=2)
+    legend_below(figure, every, columns=2)
     return figure
 
 
@@ -243,8 +243,3 @@ def panel_titles(panels: Iterable[tuple[str, ...]]) -> list[str]:
     keys = list(panels)
     varies = [len(set(parts)) > 1 for parts in zip(*keys, strict=True)]
     return [", ".join(p for p, told in zip(key, varies, strict=True) if p and told) for key in keys]
-
-
-def fullest(panels: Iterable[Axes]) -> Axes:
-    """The panel with the most names in its legend, which can speak for all."""
-    return max(panels, key=lambda axes: len(axes.get_legend_handles_labels()[1]))

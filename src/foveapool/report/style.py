@@ -8,7 +8,7 @@ Ito, the first ones far apart in lightness.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
@@ -152,11 +152,15 @@ def one_two_five(value: float, place: float = 0) -> str:
     return f"{value:g}" if f"{value:e}"[0] in "125" else ""
 
 
-def legend_below(figure: Figure, axes: Axes, columns: int = 3) -> None:
-    """The legend of one axes' lines, for the whole figure and under it."""
-    handles, labels = axes.get_legend_handles_labels()
-    across = min(columns, len(handles))
-    figure.legend(handles, labels, loc="outside lower center", ncols=across, columnspacing=1.2)
+def legend_below(figure: Figure, panels: Iterable[Axes], columns: int = 3) -> None:
+    """One legend for the lines of these panels, each name once, under the figure."""
+    found: dict[str, Any] = {}
+    for axes in panels:
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            found.setdefault(label, handle)
+    names, across = list(found), min(columns, len(found))
+    handles = [found[name] for name in names]
+    figure.legend(handles, names, loc="outside lower center", ncols=across, columnspacing=1.2)
 
 
 def save_figure(

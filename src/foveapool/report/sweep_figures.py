@@ -81,7 +81,7 @@ def _against_alpha(
     for component, axes in enumerate(panels):
         log_axis(tidy(axes), alphas, "alpha", most=8 if components == 1 else 5)
         axes.set_title(f"component {component + 1}")
-    legend_below(figure, panels[0])
+    legend_below(figure, panels)
     return figure
 
 

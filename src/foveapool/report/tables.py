@@ -149,7 +149,7 @@ def error_table(rows: Iterable[Row]) -> Table:
                 network,
                 data,
                 pooling,
-                *(each or "-" for each in where[:4]),
+                *(each or "-" for each in where),
                 cell(ERROR, lambda row: with_spread(row.mean, row.deviation)),
                 "-" if paper is None else with_spread(*paper),
                 cell(LESS, lambda row: with_spread(row.mean, row.deviation)),
@@ -161,7 +161,7 @@ def error_table(rows: Iterable[Row]) -> Table:
             )
         )
     more = ("paper", "less baseline", "p", "n", "10^6 parameters", "10^6 mult-adds", "s")
-    return Table((*PLACE[:-1], "error %", *more), tuple(lines))
+    return Table((*PLACE, "error %", *more), tuple(lines))
 
 
 def _by_stage(row: Row) -> tuple[str, int, int, float]:

@@ -42,7 +42,7 @@ def curves_figure(curves: Iterable[Curve], width: float = COLUMN) -> Figure:
     error.set(ylabel="test error %", xlabel="epoch")
     for axes in (loss, error):
         tidy(axes)
-    legend_below(figure, loss, columns=2)
+    legend_below(figure, [loss], columns=2)
     return figure
 
 
