@@ -7,14 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from study_tables import RESULTS
+from study_tables import NAMES, RESULTS
 
 from foveapool.pairs import Pair, compare
 from foveapool.records import ERROR, LESS, P_VALUE, VALIDATION, Row, read_rows
-from foveapool.report.tables import Table, claims_table, paper_error, paper_figures, with_spread
+from foveapool.report.tables import (
+    Table,
+    claims_table,
+    latest,
+    paper_error,
+    paper_figures,
+    with_spread,
+)
 
 NETWORKS = {"cnn": "CNN", "resnet18": "ResNet-18"}
-DATA = {"svhn-reduced": "reduced SVHN", "svhn": "SVHN", "cifar10": "CIFAR-10"}
 POOLINGS = {
     "baseline": "strided convolution",
     "closed-form": "closed form",
@@ -36,11 +42,15 @@ DOUBT = 0.05  # two poolings whose p is above it are not told apart
 
 
 def _rows(pattern: str) -> list[Row]:
-    return [row for path in sorted(RESULTS.glob(pattern)) for row in read_rows(path)]
+    return latest(row for path in sorted(RESULTS.glob(pattern)) for row in read_rows(path))
 
 
 def _errors(pattern: str) -> list[Row]:
     return [row for row in _rows(pattern) if row.metric == ERROR]
+
+
+def _of_procedure() -> list[Row]:
+    return _rows("table1-*.csv") + _rows("sgd-*.csv")
 
 
 def _setting(row: Row) -> str:
@@ -66,13 +76,9 @@ def _papers(row: Row) -> str:
     return text
 
 
-def _probability(p: float) -> str:
-    return f"{p:.2g}"
-
-
 def procedure() -> str:
     """The paper's procedure beside the paper: settings by cross-validation, errors by test."""
-    rows = _rows("table1-*.csv") + _rows("sgd-*.csv")
+    rows = _of_procedure()
     own = {(r.network, r.data, r.pooling, r.metric): r for r in rows}
     lines = []
     for network, data in dict.fromkeys((r.network, r.data) for r in rows):
@@ -84,13 +90,13 @@ def procedure() -> str:
             p = own.get((network, data, pooling, P_VALUE))
             lines.append(
                 (
-                    f"{NETWORKS[network]}, {DATA[data]}",
+                    f"{NETWORKS[network]}, {NAMES[data]}",
                     POOLINGS[pooling],
                     _setting(row) or "-",
                     f"**{with_spread(row.mean, row.deviation)}**",
                     _papers(row),
                     with_spread(less.mean, less.deviation) if less else "-",
-                    _probability(p.mean) if p else "-",
+                    f"{p.mean:.2g}" if p else "-",
                 )
             )
     header = ("", "pooling", "chosen", "error %", "paper", "less baseline, in pairs", "p")
@@ -99,18 +105,18 @@ def procedure() -> str:
 
 def claims() -> str:
     """What the paper says of all its rows, counted for the paper and for ours."""
-    return claims_table(_rows("table1-*.csv") + _rows("sgd-*.csv")).markdown()
+    return claims_table(_of_procedure()).markdown()
 
 
 def searches() -> str:
-    """The best five settings of each search."""
+    """The best settings of each search, of those that were tried on all parts: five at most."""
     lines = []
     for study in dict.fromkeys(row.study for row in _rows("table1-*.csv")):
         own = [r for r in _rows(f"{study}.csv") if r.metric == VALIDATION]
         full = max(row.n for row in own)
         best = sorted((row for row in own if row.n == full), key=lambda row: row.mean)[:5]
         for row in best:
-            where = f"{NETWORKS[row.network]}, {DATA[row.data]}"
+            where = f"{NETWORKS[row.network]}, {NAMES[row.data]}"
             error = with_spread(row.mean, row.deviation)
             lines.append((where, _setting(row), error, str(row.n)))
     return Table(("", "setting", "validation error %", "parts"), tuple(lines)).markdown()
@@ -142,7 +148,7 @@ def _place(row: Row) -> tuple[str, ...]:
 
 
 def _told(pair: Pair) -> tuple[str, str]:
-    return f"{pair.mean:+.2f} +- {pair.deviation:.2f}", _probability(pair.p)
+    return f"{pair.mean:+.2f} +- {pair.deviation:.2f}", f"{pair.p:.2g}"
 
 
 def poolings() -> str:
@@ -185,7 +191,7 @@ def rivals() -> str:
         if not own:
             return "-"
         pair = compare(own[0], ours[own[0].layer])
-        return f"{pair.mean:+.1f} (p {_probability(pair.p)})"
+        return f"{pair.mean:+.1f} (p {pair.p:.2g})"
 
     lines = []
     for name in dict.fromkeys(_named(row) for row in rows if row not in ours.values()):
@@ -195,25 +201,28 @@ def rivals() -> str:
 
 
 def first_look() -> str:
-    """README's table: means alone, the paper's in brackets."""
-    rows = _errors("table1-*.csv") + _errors("sgd-*.csv")
-    own = {(row.network, row.data, row.pooling): row for row in rows}
+    """README's table: a line a network, the paper's figures in brackets."""
+    rows = _of_procedure()
+    own = {(r.network, r.data, r.pooling, r.metric): r for r in rows}
     names = ("baseline", "sgd", "closed-form", OURS)
     lines = []
-    for network, data in dict.fromkeys((row.network, row.data) for row in rows):
-        cells = [f"{NETWORKS[network]}, {DATA[data]}"]
-        means = [own[(network, data, n)].mean for n in names if (network, data, n) in own]
-        for name in names:
-            row = own.get((network, data, name))
+    for at in dict.fromkeys((r.network, r.data) for r in rows):
+        means = [row.mean for name in names if (row := own.get((*at, name, ERROR)))]
+
+        def cell(row: Row | None, best: float = min(means)) -> str:
             if row is None:
-                cells.append("-")
-                continue
+                return "-"
             text = with_spread(row.mean, row.deviation, 1)
-            text = f"**{text}**" if row.mean == min(means) else text
-            paper = paper_error(network, data, name)
-            cells.append(text if paper is None else f"{text} ({paper[0]:.1f})")
-        lines.append(tuple(cells))
-    return Table(("error %", *(POOLINGS[name] for name in names)), tuple(lines)).markdown()
+            text = f"**{text}**" if row.mean == best else text
+            paper = paper_error(row.network, row.data, row.pooling)
+            return text if paper is None else f"{text} ({paper[0]:.1f})"
+
+        less, p = (own[(*at, "closed-form", metric)] for metric in (LESS, P_VALUE))
+        gain = f"{with_spread(less.mean, less.deviation, 1)}, p {p.mean:.2g}"
+        cells = [cell(own.get((*at, name, ERROR))) for name in names]
+        lines.append((f"{NETWORKS[at[0]]}, {NAMES[at[1]]}", *cells, gain))
+    header = ("error %", *(POOLINGS[name] for name in names), "closed form less strided, in pairs")
+    return Table(header, tuple(lines)).markdown()
 
 
 RESULTS_TABLES: dict[str, Callable[[], str]] = {

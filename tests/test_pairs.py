@@ -1,6 +1,7 @@
 """Comparisons in pairs: Student's test, from what two rows hold."""
 
 import builtins
+from dataclasses import replace
 
 import pytest
 from scipy import stats
@@ -24,18 +25,29 @@ def test_two_rows_are_compared_seed_by_seed_after_a_way_through_a_file(tmp_path)
     assert found.deviation == pytest.approx(stats.tstd(differences))
 
 
+def test_pairs_are_the_seeds_that_both_have():
+    found = compare(row("blur", 1.0, 2.0, 4.0), row("max", 9.0, 1.0, 1.0, 5.0, seeds="5, 1-3"))
+    assert (found.mean, found.n) == (pytest.approx(2.0), 2)  # 2 - 1 and 4 - 1
+    assert compare(row("blur", 1.0, 2.0, 4.0), row("max", 0.0, 0.0, seeds="0-1")).mean == 1.5
+
+
 @pytest.mark.parametrize(
-    "other", [row("max", 1.0, 2.0, seeds="0-1"), row("max", 1.0, 2.0, 3.0, seeds="3-5")]
+    "other",
+    [
+        row("max", 1.0, 2.0, 3.0, seeds="2-4"),
+        row("max", 1.0, 2.0, 3.0, seeds=""),
+        replace(row("max", 1.0, 2.0, 3.0), values=""),
+        replace(row("max", 1.0, 2.0, 3.0), metric="validation error %"),
+    ],
 )
-def test_rows_of_other_seeds_are_refused(other):
-    with pytest.raises(ValueError, match=r"rows: got 3 measurements of blur.*same seeds"):
+def test_rows_that_have_no_pairs_are_refused(other):
+    with pytest.raises(ValueError, match=r"rows: got 'test error %' of blur with .*in common"):
         compare(row("blur", 1.0, 2.0, 3.0), other)
 
 
-def test_rows_that_hold_no_measurements_are_refused():
-    bare = Row("s", "test error %", 1.0, 0.1, 3, pooling="blur", seeds="0-2")
-    with pytest.raises(ValueError, match=r"rows: got 0 measurements of blur"):
-        compare(bare, bare)
+def test_a_row_that_was_changed_by_hand_is_refused():
+    with pytest.raises(ValueError, match=r"row of s: got 2 measurements for the seeds 0-2"):
+        compare(row("blur", 1.0, 2.0), row("max", 1.0, 2.0, 3.0))
 
 
 @pytest.mark.parametrize("differences", [(1.0, 2.0, 3.0), (-1.0, 1.5, 0.25, 0.5), (1e-9, 2e-9)])

@@ -46,6 +46,14 @@ def test_a_foreign_file_is_refused_with_its_columns(tmp_path):
         read_rows(path)
 
 
+def test_rows_are_not_added_to_a_file_of_other_columns(tmp_path):
+    path = tmp_path / "older.csv"
+    path.write_text(",".join(COLUMNS[:-1]) + "\n")
+    with pytest.raises(ValueError, match=r"older.csv: got columns.*Name another file"):
+        append_rows(path, [row()])
+    assert path.read_text().count("\n") == 1
+
+
 def test_provenance_fills_fields_of_a_row_and_names_this_machine():
     facts = provenance()
     assert set(facts) <= {field.name for field in fields(Row)}

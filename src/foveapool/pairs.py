@@ -7,7 +7,7 @@ The test is Student's, two-sided.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from foveapool.records import Row
@@ -15,29 +15,54 @@ from foveapool.records import Row
 
 @dataclass(frozen=True)
 class Pair:
-    """The mean difference, its deviation, and how probable one as large is if there is none."""
+    """The mean difference, its deviation, and how probable one as large is if there is none.
+
+    `n` is the number of seeds that both have.
+    """
 
     mean: float
     deviation: float
     p: float
+    n: int
 
 
 def compare(one: Row, other: Row) -> Pair:
-    """How much the first is above the second, from the measurements that both rows hold."""
-    mine, its = _values(one), _values(other)
-    if one.seeds != other.seeds or len(mine) != len(its) or len(mine) < 2:
+    """How much the first is above the second, over the seeds that both were measured with."""
+    mine, its = by_seed(one), by_seed(other)
+    common = sorted(mine.keys() & its.keys())
+    if one.metric != other.metric or len(common) < 2:
         raise ValueError(
-            f"rows: got {len(mine)} measurements of {one.pooling} (seeds {one.seeds or 'unknown'}) "
-            f"and {len(its)} of {other.pooling} (seeds {other.seeds or 'unknown'}), wanted two or "
-            "more of the same seeds"
+            f"rows: got {_told(one, mine)} and {_told(other, its)}, wanted one metric and two "
+            "seeds or more in common"
         )
-    differences = [a - b for a, b in zip(mine, its, strict=True)]
+    differences = [mine[seed] - its[seed] for seed in common]
     spread = statistics.stdev(differences)
-    return Pair(statistics.mean(differences), spread, paired_p_value(differences))
+    return Pair(statistics.mean(differences), spread, paired_p_value(differences), len(common))
 
 
-def _values(row: Row) -> list[float]:
-    return [float(value) for value in row.values.split()]
+def _told(row: Row, values: Mapping[int, float]) -> str:
+    return f"{row.metric!r} of {row.pooling or 'no pooling'} with the seeds {list(values)}"
+
+
+def by_seed(row: Row) -> dict[int, float]:
+    """The measurements of a row by their seed; none where it does not hold them.
+
+    >>> by_seed(Row("s", "error", 2.0, 1.0, 3, seeds="0-1, 5", values="1 2 3"))
+    {0: 1.0, 1: 2.0, 5: 3.0}
+    """
+    if not row.values or not row.seeds:
+        return {}
+    seeds: list[int] = []
+    for part in row.seeds.split(", "):
+        first, _, last = part.partition("-")
+        seeds += range(int(first), int(last or first) + 1)
+    values = [float(value) for value in row.values.split()]
+    if len(values) != len(seeds):
+        raise ValueError(
+            f"row of {row.study}: got {len(values)} measurements for the seeds {row.seeds}, wanted "
+            "one for each; the file was changed by hand"
+        )
+    return dict(zip(seeds, values, strict=True))
 
 
 def paired_p_value(differences: Sequence[float]) -> float:

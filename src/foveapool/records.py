@@ -144,9 +144,13 @@ def append_rows(path: str | os.PathLike[str], rows: Iterable[Row]) -> None:
     writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
     with open(path, "a+", newline="") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        file.seek(0, os.SEEK_END)
-        if file.tell() == 0:
+        file.seek(0)
+        header = next(csv.reader(file), None)
+        if header is None:
             writer.writeheader()
+        else:
+            _check_columns(path, header)
+        file.seek(0, os.SEEK_END)
         writer.writerows(asdict(row) for row in rows)
         # One write, so that a reader or a killed process never leaves half a row.
         file.write(text.getvalue())
@@ -158,12 +162,17 @@ def read_rows(path: str | os.PathLike[str]) -> list[Row]:
     """The rows of a CSV file that `append_rows` wrote."""
     with open(path, newline="") as file:
         reader = csv.DictReader(file)
-        if tuple(reader.fieldnames or ()) != COLUMNS:
-            raise ValueError(
-                f"{path}: got columns {reader.fieldnames}, wanted {list(COLUMNS)}; it was not "
-                "written by foveapool, or by another version"
-            )
+        _check_columns(path, reader.fieldnames or ())
         return [_row(record) for record in reader]
+
+
+def _check_columns(path: str | os.PathLike[str], found: Sequence[str]) -> None:
+    if tuple(found) != COLUMNS:
+        raise ValueError(
+            f"{path}: got columns {list(found)}, wanted {list(COLUMNS)}; it was not written by "
+            "foveapool, or by another version. Name another file; a study's own tables are written "
+            "anew when it is started again"
+        )
 
 
 def _row(record: dict[str, str]) -> Row:

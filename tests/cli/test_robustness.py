@@ -70,7 +70,7 @@ def test_trials_are_measured_averaged_and_told_as_rows(runs, tmp_path):
         "Zipf distance, translate",
     }
     row = rows["error %, fog, severity 5"]
-    assert (row.n, row.seeds, row.network, row.pooling) == (2, "0, 1", "cnn", "baseline")
+    assert (row.n, row.seeds, row.network, row.pooling) == (2, "0, 1", "cnn, width 4", "baseline")
     assert row.mean % 2.5 == 0  # of twice 20 images
     assert row.epochs == "1" and row.data.startswith("npz:") and row.study == "robustness"
 

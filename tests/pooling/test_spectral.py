@@ -219,3 +219,9 @@ def test_the_inverse_transform_is_given_nothing_that_it_would_have_to_ignore(
     monkeypatch.setattr(torch.fft, "irfft", watched)
     spectral((16, 8), (8, 4))(random_maps((16, 8)))
     assert len(ends) == 2 and all((part == 0).all() for part in ends)
+
+
+@pytest.mark.parametrize("name", ["spectral", "diffstride"])
+def test_an_empty_batch_gives_an_empty_one(name: str) -> None:
+    pooled = rival(name, 2, (8, 6), (4, 3), components=2)(torch.zeros(0, 2, 8, 6))
+    assert pooled.shape == (0, 4, 4, 3)

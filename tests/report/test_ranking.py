@@ -62,13 +62,18 @@ def test_a_line_says_where_the_pooling_is_what_it_costs_and_who_measured_it():
     [
         row("sgd", *NEXT, values=""),
         row("sgd", *NEXT, seeds="3-5"),
-        row("sgd", *NEXT, 19.0, seeds="0-3"),
+        row("sgd", *NEXT, seeds="2-4"),
     ],
 )
 def test_what_cannot_be_paired_with_the_best_is_ranked_without_a_difference(other):
     first, second = ranked(other, row("blur", *BEST))
     assert poolings([first, second]) == ["blur", "sgd"]
     assert second["behind the best"] == second["p"] == "-" and second["error %"][:2] == "19"
+
+
+def test_of_other_seeds_those_in_common_are_compared():
+    _, second = ranked(row("sgd", *NEXT, 99.0, seeds="0-3"), row("blur", *BEST))
+    assert second["p"] == f"{stats.ttest_rel(NEXT, BEST).pvalue:.2g}"
 
 
 def test_one_seed_is_ranked_without_a_difference():

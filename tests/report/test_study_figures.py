@@ -77,6 +77,13 @@ def test_settings_that_were_looked_at_briefly_are_hollow():
     assert sorted(shown) == [(alpha, 20.0) for alpha in ALPHAS if alpha not in ALPHAS[1:3]]
 
 
+def test_one_legend_names_the_lines_of_all_panels():
+    rows = [row("1", alpha, network="cnn") for alpha in ALPHAS]
+    rows += [row(layer, alpha, network="resnet18") for layer in "13" for alpha in ALPHAS]
+    (legend,) = alpha_figure(rows).legends
+    assert [text.get_text() for text in legend.get_texts()] == ["layer 1, l2", "layer 3, l2"]
+
+
 def test_one_trial_has_no_bar():
     rows = [row(alpha=alpha, deviation=math.nan, n=1) for alpha in ALPHAS]
     (axes,) = alpha_figure(rows).axes

@@ -24,7 +24,13 @@ from .small import RECIPE, SOURCE, training
 
 BASE = (32.0, 33.5, 31.25, 34.0)
 CLOSED = (30.0, 31.0, 31.5, 29.5)
-COSTS = {"seconds": 2.0, "fit_seconds": 0.5, "parameters": 1000, "multiply_adds": 5000}
+COSTS = {
+    "seconds": 2.0,
+    "fit_seconds": 0.5,
+    "parameters": 1000,
+    "multiply_adds": 5000,
+    "loss": 0.25,
+}
 WHERE = {"hardware": "here", "torch": "2.0", "commit": "abc"}
 
 
@@ -72,6 +78,7 @@ def test_costs_stand_beside_each_error():
     rows = by_metric(rows_of(trials(BASE)), "baseline")
     assert {name: row.mean for name, row in rows.items()} == {
         ERROR: statistics.mean(BASE),
+        "training loss, last epoch": 0.25,
         "parameters": 1000,
         "multiply-adds an image": 5000,
         "seconds a training": 2.0,
@@ -94,8 +101,12 @@ def test_a_row_says_where_it_comes_from():
     other = trials(CLOSED, ("closed-form", 3))
     next(iter(other[1].values()))["hardware"] = "there"
     rows = by_metric(rows_of(trials(BASE), other, hardware="table's"), "closed-form")
-    row = rows[ERROR]
-    assert (row.study, row.network, row.data) == ("study", "cnn", "street-digits")
+    row, own = rows[ERROR], training().setting
+    assert (row.study, row.network, row.data) == (
+        "study",
+        f"cnn, width {own.width}",
+        "street-digits",
+    )
     assert (row.seeds, row.epochs, row.batch, row.date) == ("0-3", "2", "32", "today")
     # The machines that trained, not the one that makes the table.
     assert (row.hardware, row.torch, row.commit) == ("here / there", "2.0", "abc")
@@ -126,12 +137,12 @@ def test_an_alpha_that_was_chosen_is_told_where_all_seeds_agree():
     ],
 )
 def test_a_label_names_the_pooling_and_what_is_unusual_about_it(pools, wanted):
-    assert label(Setting(pools)) == wanted
+    assert label(Setting(pools), RECIPE) == wanted
 
 
 def test_a_place_names_layers_in_the_order_they_were_put_in():
     pools = (Pool("closed-form", 3, 15.0, "l2"), Pool("closed-form", 1, 65.0, "l1", 2))
-    found = place(Setting(pools, "resnet18", 64, "before"))
+    found = place(Setting(pools, "resnet18", 64, "before"), RECIPE)
     assert found == {
         "network": "resnet18",
         "pooling": "closed-form",
@@ -143,10 +154,15 @@ def test_a_place_names_layers_in_the_order_they_were_put_in():
         "trainable": "False",
     }
     assert set(found) < set(COLUMNS)
-    plain = place(Setting((), "resnet18", 64, "before"))
+    plain = place(Setting((), "resnet18", 64, "before"), RECIPE)
     assert (plain["placement"], plain["layer"], plain["alpha"]) == ("", "", "")
-    sgd = place(Setting((Pool("sgd", 2),)))
+    sgd = place(Setting((Pool("sgd", 2),)), RECIPE)
     assert (sgd["alpha"], sgd["norm"], sgd["trainable"]) == ("", "", "True")
+
+
+def test_another_network_has_another_name():
+    other = Setting((), "resnet18", 16, options={"final_norm": False})
+    assert place(other, RECIPE)["network"] == "resnet18, width 16, final_norm False"
 
 
 def test_the_data_are_called_with_the_share_that_is_used():
@@ -179,6 +195,9 @@ def test_another_rate_for_poolings_is_told_where_one_trains():
 
     assert of("closed-form-trained") == "closed-form-trained, pooling rate 0.1"
     assert of("closed-form") == "closed-form"
+    slow = replace(RECIPE, pooling_rate=0.1)
+    tried = Selection(Setting(), (Candidate(Setting((Pool("sgd", 2),)), (50.0,)),))
+    assert selection_rows("s", "d", slow, tried, {})[0].pooling == "sgd, pooling rate 0.1"
 
 
 def test_trainings_that_diverged_are_counted_beside_the_error():

@@ -147,7 +147,7 @@ def test_a_resumed_training_with_two_rates_ends_with_the_same_weights(
     resumed = pooled_network()
     assert train(resumed, **more).train_loss == wanted.train_loss
     assert same(calm, resumed)
-    message = r"recipe.pooling_rate is 0.1 there and None here"
+    message = r"recipe.pooling_rate is 0.1 there and 1.0 here"
     usual = toy_recipe(3, optimiser=optimiser, milestones=(2,))
     with pytest.raises(ValueError, match=message):
         train(pooled_network(), **{**more, "recipe": usual})

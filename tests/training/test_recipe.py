@@ -51,6 +51,7 @@ def test_a_rate_for_poolings_is_written_down_only_where_it_is_one_of_their_own()
         slow = Recipe.from_dict({**PLAIN, "pooling_rate": rate})
         assert slow.as_dict() == {**plain.as_dict(), "pooling_rate": rate}
         assert Recipe.from_dict(slow.as_dict()) == slow
+    assert repr(Recipe.from_dict({**PLAIN, "pooling_rate": 2}).as_dict()["pooling_rate"]) == "2.0"
 
 
 def test_a_recipe_is_read_from_a_file(tmp_path):

@@ -122,7 +122,9 @@ def _conduct(
             where = f"seed {training.seed}"
             if training.part is not None:
                 where = f"held-out part {training.part}"
-            what = ", ".join([label(training.setting), *map(_told, training.setting.pools)])
+            what = ", ".join(
+                [label(training.setting, training.recipe), *map(_told, training.setting.pools)]
+            )
             wrong = f"{done.result['error']:.2f} % wrong"
             console.print(f"{what}, {where}: {done.result.get('diverged', wrong)}")
             bar.update(task, completed=done.number, total=done.total)

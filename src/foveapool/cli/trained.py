@@ -49,7 +49,7 @@ def trained_network(folder: Path, data_root: Path | None = None) -> Trained:
         training = _of_train(folder)
         network = trial_of(training, means).network()
         columns = {"epochs": str(load_weights(network, folder).epoch)}
-    columns |= place(training.setting) | {"data": data_label(training)}
+    columns |= place(training.setting, training.recipe) | {"data": data_label(training)}
     return Trained(folder, network, data_of(training, means), training.seed, columns)
 
 

@@ -27,6 +27,9 @@ class SpectralPool(Rival):
         return spectrum
 
     def pool(self, maps: Tensor) -> Tensor:
+        if not len(maps):
+            # No transform takes an empty batch.
+            return maps.new_empty(0, self.channels, *self.out_shape)
         # No transform has bfloat16, and float16 needs sizes that are powers of two.
         pooled = maps.to(torch.promote_types(maps.dtype, torch.float32))
         for axis, size in zip((-2, -1), self.out_shape, strict=True):

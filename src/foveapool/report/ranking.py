@@ -8,20 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from foveapool.pairs import compare
+from foveapool.pairs import by_seed, compare
 from foveapool.records import ERROR, Row
-from foveapool.report.tables import PLACE, Key, Table, distinct, latest, place, with_spread
+from foveapool.report.tables import PLACE, Key, Table, distinct, place, with_spread
 
 
 def ranking_table(rows: Iterable[Row]) -> Table:
     """The settings by test error, the best first, and how far each is behind the best.
 
     Each network and data set, number of epochs and batch size is a ranking of its own. Trainings
-    that several studies share stand in one line; the study named is one that has them all. Where
-    the measurements of the same seeds are missing, difference and p are left open. p is that of
-    one comparison; of many, some are small by chance.
+    that several studies share stand in one line; the study named is one that has them all. Pairs
+    are the seeds that a setting has in common with the best; where there are not two, difference
+    and p are left open. p is that of one comparison; of many, some are small by chance.
     """
-    rows = latest(rows)
+    rows = list(rows)
     sizes = {_setting(row): row.mean for row in rows if row.metric == "parameters"}
     rankings: dict[Key, list[Row]] = {}
     for row in distinct(row for row in rows if row.metric == ERROR):
@@ -53,10 +53,7 @@ def _setting(row: Row) -> Key:
 
 def _behind(row: Row, best: Row) -> tuple[str, str]:
     """The paired difference and its p, or what stands for two rows that are no pairs."""
-    if row is best:
+    if row is best or len(by_seed(row).keys() & by_seed(best).keys()) < 2:
         return "-", "-"
-    try:
-        pair = compare(row, best)
-    except ValueError:
-        return "-", "-"
+    pair = compare(row, best)
     return with_spread(pair.mean, pair.deviation), f"{pair.p:.2g}"

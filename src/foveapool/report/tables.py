@@ -80,7 +80,7 @@ def distinct(rows: Iterable[Row]) -> list[Row]:
     for own in settings.values():
         kept: dict[Key, Row] = {}
         for row in sorted(own, key=lambda row: -row.n):
-            measured = tuple(row.values.split()) or (f"{row.mean:.10g}",)
+            measured = tuple(row.values.split()) or ("mean", f"{row.mean:.10g}", str(row.n))
             if not any(other[: len(measured)] == measured for other in kept):
                 kept[measured] = row
         found += kept.values()

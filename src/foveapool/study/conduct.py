@@ -59,7 +59,14 @@ def plan(study: Study, runs: Runs, means: Means) -> Plan:
 
     def rehearse(stage: str, trainings: Sequence[Training]) -> Mapping[str, Mapping[str, Any]]:
         asked.update((each.name, each) for level in in_order(trainings) for each in level)
-        empty = {"error": 100.0, "alphas": {}, "hardware": "", "torch": "", "commit": ""}
+        empty = {
+            "error": 100.0,
+            "loss": 0.0,
+            "alphas": {},
+            "hardware": "",
+            "torch": "",
+            "commit": "",
+        }
         costs = dict.fromkeys(("seconds", "fit_seconds", "parameters", "multiply_adds"), 0)
         found = {each.name: runs.result(each.name, each.facts) for each in trainings}
         return {name: result or {**empty, **costs} for name, result in found.items()}

@@ -17,7 +17,10 @@ def parameters(network: nn.Module) -> int:
 
 
 def multiply_adds(network: nn.Module, image_shape: Sequence[int]) -> int:
-    """Products of matrices and convolutions for one image (C, H, W); additions alone cost none."""
+    """Products of matrices and convolutions for one image (C, H, W).
+
+    Additions alone cost none, and neither do maxima, exponentials and Fourier transforms.
+    """
     device = next(network.parameters()).device
     counter = FlopCounterMode(display=False)
     with evaluating(network), counter:

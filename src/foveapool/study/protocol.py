@@ -1,8 +1,8 @@
 """The paper's procedure, one training at a time: train, fit, replace, train again.
 
 A training is done in a folder of runs, unless it is done already; what it is fitted on must have
-been done before. Killed at any moment, it loses no more than the epoch it was in, or where epochs
-are shorter than five seconds, the epochs of those.
+been done before. Killed at any moment, it loses the epoch it was in and at most five seconds before
+that.
 """
 
 from __future__ import annotations

@@ -24,6 +24,11 @@ from foveapool.training.recipe import Recipe
 TRAINS_MATRIX = (TRAINED, "sgd", "sgd-local")
 
 
+def trains_matrix(setting: Setting) -> bool:
+    """Whether one of its poolings is a matrix that trains."""
+    return any(pool.pooling in TRAINS_MATRIX for pool in setting.pools)
+
+
 @dataclass(frozen=True)
 class Source:
     """Where images come from: a name of the registry, its seed and options, and a share of it."""
@@ -64,7 +69,7 @@ class Training:
     robustness: tuple[str, ...] = ()  # what else is measured, see `robust.py`
 
     def __post_init__(self) -> None:
-        if not any(pool.pooling in TRAINS_MATRIX for pool in self.setting.pools):
+        if not trains_matrix(self.setting):
             object.__setattr__(self, "recipe", replace(self.recipe, pooling_rate=1.0))
 
     @property

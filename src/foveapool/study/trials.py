@@ -17,10 +17,11 @@ from foveapool.robustness.result import mean_of
 from foveapool.study.robust import results_in, robustness_rows
 from foveapool.study.select import Selection
 from foveapool.study.setting import CLOSED_FORM, Pool, Setting
-from foveapool.study.training import Training
+from foveapool.study.training import Training, trains_matrix
 from foveapool.training.recipe import Recipe
 
 DIVERGED = "trainings that diverged"
+LOSS = "training loss, last epoch"
 COSTS = {
     "parameters": "parameters",
     "multiply_adds": "multiply-adds an image",
@@ -37,7 +38,7 @@ class Trials:
     trainings: tuple[Training, ...]
 
 
-def label(setting: Setting) -> str:
+def label(setting: Setting, recipe: Recipe) -> str:
     """The pooling's name, with those of its choices that are not the usual ones."""
     if not setting.pools:
         return setting.pooling
@@ -49,10 +50,19 @@ def label(setting: Setting) -> str:
         for name in usual
         if pool.is_fitted and name not in told and getattr(pool, name) != usual[name]
     ]
+    if recipe.pooling_rate != 1 and trains_matrix(setting):
+        unusual.append(f"pooling rate {recipe.pooling_rate:g}")
     return ", ".join([setting.pooling, *dict.fromkeys(unusual)])
 
 
-def place(setting: Setting) -> dict[str, str]:
+def _network(setting: Setting) -> str:
+    """The network's name, with its width and arguments where they are not the usual ones."""
+    width = [] if setting.width == Setting.width else [f"width {setting.width}"]
+    options = [f"{name} {value}" for name, value in setting.options.items()]
+    return ", ".join([setting.network, *width, *options])
+
+
+def place(setting: Setting, recipe: Recipe) -> dict[str, str]:
     """Where the poolings are and how they were fitted, as columns of a row."""
     pools = setting.pools
     fitted = [pool for pool in pools if pool.is_fitted]
@@ -61,8 +71,8 @@ def place(setting: Setting) -> dict[str, str]:
         return ", ".join(f"{v:g}" if isinstance(v, float) else str(v) for v in values)
 
     return {
-        "network": setting.network,
-        "pooling": label(setting),
+        "network": _network(setting),
+        "pooling": label(setting, recipe),
         "layer": joined([pool.layer for pool in pools]),
         "placement": _placement(setting) if pools else "",
         "alpha": joined([pool.facts()["alpha"] for pool in fitted]),
@@ -104,6 +114,8 @@ def trial_rows(
             rows.append(row(LESS, gains))
             p = paired_p_value(gains)
             rows.append(Row(metric=P_VALUE, mean=p, deviation=0.0, n=len(gains), **columns))
+        if not diverged:
+            rows.append(row(LOSS, [result["loss"] for result in own]))
         rows += [row(name, [result[key] for result in own]) for key, name in COSTS.items()]
         if robust := results_in(own):
             usual = [] if plain in (None, each) else [results[t.name] for t in plain.trainings]
@@ -120,9 +132,7 @@ def _columns(
     provenance: Mapping[str, str],
 ) -> dict[str, str]:
     first = trials.trainings[0]
-    columns = place(trials.setting)
-    if first.recipe.pooling_rate != 1:
-        columns["pooling"] += f", pooling rate {first.recipe.pooling_rate:g}"
+    columns = place(trials.setting, first.recipe)
     chosen = {tuple(result["alphas"].values()) for result in results}
     if columns["alpha"] and len(chosen) == 1:
         columns["alpha"] = ", ".join(f"{alpha:g}" for alpha in next(iter(chosen)))
@@ -152,7 +162,7 @@ def selection_rows(
     rows = []
     for each in selection.candidates:
         columns: dict[str, Any] = {
-            **place(each.setting),
+            **place(each.setting, recipe),
             "data": data,
             "seeds": f"0-{len(each.errors) - 1}",
             "epochs": str(max(1, round(each.epochs * recipe.epochs))),

@@ -21,9 +21,10 @@ def configuration(network: nn.Module, data: DataSet, recipe: Recipe, seed: int) 
     The network's numbers, a fitted pooling among them, are part of it, and so are the images.
     """
     tensors = network.state_dict()
+    values = {**recipe.as_dict(), "pooling_rate": recipe.pooling_rate}
     augmentation = None if data.augmentation is None else asdict(data.augmentation)
     return {
-        **{f"recipe.{key}": value for key, value in recipe.as_dict().items()},
+        **{f"recipe.{key}": value for key, value in values.items()},
         "seed": seed,
         "network": type(network).__name__,
         "network.parameters": sum(p.numel() for p in network.parameters()),

@@ -43,6 +43,8 @@ class Recipe:
             value = getattr(self, name)
             if not (_is_number(value) and 0 <= value < math.inf):
                 raise ValueError(f"{name}: got {value!r}, wanted a finite number of 0 or more")
+        # 2 and 2.0 are one rate, and give a training one name.
+        object.__setattr__(self, "pooling_rate", float(self.pooling_rate))
         if not (_is_number(self.momentum) and 0 <= self.momentum < 1):
             raise ValueError(f"momentum: got {self.momentum!r}, wanted 0 or more, below 1")
         for name in ("epochs", "batch_size"):
