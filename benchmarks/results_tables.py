@@ -38,6 +38,7 @@ POOLINGS = {
     "diffstride": "DiffStride",
 }
 OURS = "closed-form-trained"
+PARAMETERS = "parameters"
 DOUBT = 0.05  # two poolings whose p is above it are not told apart
 
 
@@ -97,9 +98,10 @@ def procedure() -> str:
                     _papers(row),
                     with_spread(less.mean, less.deviation) if less else "-",
                     f"{p.mean:.2g}" if p else "-",
+                    f"{own[(network, data, pooling, PARAMETERS)].mean / 1e6:.2f}",
                 )
             )
-    header = ("", "pooling", "chosen", "error %", "paper", "less baseline, in pairs", "p")
+    header = ("", "pooling", "chosen", "error %", "paper", "less baseline, in pairs", "p", "10^6 parameters")
     return Table(header, tuple(lines)).markdown()
 
 
@@ -111,15 +113,16 @@ def claims() -> str:
 def searches() -> str:
     """The best settings of each search, of those that were tried on all parts: five at most."""
     lines = []
-    for study in dict.fromkeys(row.study for row in _rows("table1-*.csv")):
+    for study in dict.fromkeys(row.study for row in _of_procedure()):
         own = [r for r in _rows(f"{study}.csv") if r.metric == VALIDATION]
         full = max(row.n for row in own)
         best = sorted((row for row in own if row.n == full), key=lambda row: row.mean)[:5]
         for row in best:
             where = f"{NETWORKS[row.network]}, {NAMES[row.data]}"
             error = with_spread(row.mean, row.deviation)
-            lines.append((where, _setting(row), error, str(row.n)))
-    return Table(("", "setting", "validation error %", "parts"), tuple(lines)).markdown()
+            lines.append((where, POOLINGS[row.pooling], _setting(row), error, str(row.n)))
+    header = ("", "pooling", "setting", "validation error %", "parts")
+    return Table(header, tuple(lines)).markdown()
 
 
 def trained_on() -> str:
