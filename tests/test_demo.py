@@ -1,6 +1,7 @@
 """The demonstration, small: it compares, says how sure it is, leaves its files, goes on."""
 
 import fcntl
+import inspect
 import subprocess
 import sys
 import time
@@ -56,6 +57,14 @@ def test_the_demo_is_the_preset_of_that_name_in_another_size():
     assert smaller.source.options == {"train_size": 100, "test_size": 10}
     assert (smaller.seeds, smaller.recipe.epochs, smaller.network.width) == (1, 2, 8)
     assert replace(smaller.recipe, epochs=15) == preset.recipe
+
+
+def test_the_demo_learns_with_the_alpha_that_the_library_does():
+    study = Demo().study()
+    arms = [arm for arm in study.arms if arm.pooling in ("closed-form", "closed-form-trained")]
+    pools = [pool for arm in arms for pool in arm.setting(study.network).pools]
+    assert [pool.alpha for pool in pools] == ["auto", "auto"]
+    assert inspect.signature(fp.solve_pooling).parameters["alpha"].default == "auto"
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Rows: written once, read back as they were, by two processes at once if need be."""
 
+import re
 import subprocess
 import sys
 from dataclasses import fields
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from foveapool.records import COLUMNS, Row, append_rows, provenance, read_rows
+from foveapool.records import COLUMNS, Row, append_rows, check_target, provenance, read_rows
 
 RESULTS = sorted((Path(__file__).parents[1] / "results").glob("*.csv"))
 
@@ -52,6 +53,46 @@ def test_rows_are_not_added_to_a_file_of_other_columns(tmp_path):
     with pytest.raises(ValueError, match=r"older.csv: got columns.*Name another file"):
         append_rows(path, [row()])
     assert path.read_text().count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("0.25 0.5 0.75\n", "0.25 0.", "column values: got 2 measurements, wanted the 3"),
+        (",,0.25 0.5 0.75\n", "", "got fewer cells than the header's"),
+        ("0.75\n", "0.75,1\n", "got more cells than the header's"),
+        ("0.125", "abc", "column mean: got 'abc', wanted a number"),
+        (",3,", ",3.5,", "column n: got '3.5', wanted a number"),
+    ],
+)
+def test_a_row_that_is_not_whole_is_refused_with_its_place(tmp_path, old, new, message):
+    path = tmp_path / "rows.csv"
+    append_rows(path, [row(layer="two\nlines"), row(values="0.25 0.5 0.75")])
+    start, last = path.read_text().rsplit("s,error", 1)
+    assert last.count(old) == 1
+    path.write_text(f"{start}s,error{last.replace(old, new)}")
+    with pytest.raises(ValueError, match=rf"rows.csv: line 4(,|:) {re.escape(message)}"):
+        read_rows(path)
+
+
+def test_what_is_no_text_is_named(tmp_path):
+    path = tmp_path / "weights.safetensors"
+    path.write_bytes(b"\x80\xff\x00")
+    for use in (read_rows, check_target):
+        with pytest.raises(ValueError, match=r"weights.safetensors: got what is no text.*CSV"):
+            use(path)
+
+
+def test_a_file_is_tried_without_being_made_or_changed(tmp_path):
+    path = tmp_path / "deep" / "rows.csv"
+    check_target(path)
+    assert list(tmp_path.iterdir()) == []
+    append_rows(path, [row()])
+    before = path.read_text()
+    check_target(path)
+    assert path.read_text() == before
+    with pytest.raises(PermissionError, match=r"more.csv: cannot be written, since .*rows.csv is"):
+        check_target(path / "more.csv")
 
 
 def test_provenance_fills_fields_of_a_row_and_names_this_machine():

@@ -32,6 +32,15 @@ def test_a_result_comes_back_once_it_is_written(tmp_path):
     assert list(runs.finished()) == [(json.loads(json.dumps(FACTS)), runs.result("a", FACTS))]
 
 
+def test_looking_makes_no_folder(tmp_path):
+    runs = Runs(tmp_path / "runs")
+    assert runs.result("a", FACTS) is None and list(runs.finished()) == []
+    assert not runs.root.exists()
+    runs.make()
+    assert files(runs.root) == ["runs.json"]
+    Runs(runs.root)
+
+
 def test_a_folder_that_is_whole_is_left_as_it_is(tmp_path):
     said = []
     runs = Runs(tmp_path, said.append)

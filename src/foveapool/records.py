@@ -17,10 +17,11 @@ import shlex
 import statistics
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 
 @dataclass(frozen=True)
@@ -144,12 +145,8 @@ def append_rows(path: str | os.PathLike[str], rows: Iterable[Row]) -> None:
     writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
     with open(path, "a+", newline="") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        file.seek(0)
-        header = next(csv.reader(file), None)
-        if header is None:
+        if not _has_header(path, file):
             writer.writeheader()
-        else:
-            _check_columns(path, header)
         file.seek(0, os.SEEK_END)
         writer.writerows(asdict(row) for row in rows)
         # One write, so that a reader or a killed process never leaves half a row.
@@ -158,12 +155,47 @@ def append_rows(path: str | os.PathLike[str], rows: Iterable[Row]) -> None:
         os.fsync(file.fileno())
 
 
+def check_target(path: str | os.PathLike[str]) -> None:
+    """Refuses a file that rows cannot be added to: before the hours that they take to measure."""
+    path = Path(path)
+    if path.exists():
+        with open(path, "a+", newline="") as file:
+            _has_header(path, file)
+        return
+    above = next(each for each in path.absolute().parents if each.exists())
+    if not (above.is_dir() and os.access(above, os.W_OK | os.X_OK)):
+        raise PermissionError(
+            f"{path}: cannot be written, since {above} is no folder that you may write to; name "
+            "another file"
+        )
+
+
 def read_rows(path: str | os.PathLike[str]) -> list[Row]:
-    """The rows of a CSV file that `append_rows` wrote."""
-    with open(path, newline="") as file:
+    """The rows of a CSV file that `append_rows` wrote; refuses a file that was cut off."""
+    with open(path, newline="") as file, _text_only(path):
         reader = csv.DictReader(file)
         _check_columns(path, reader.fieldnames or ())
-        return [_row(record) for record in reader]
+        return [_row(record, f"{path}: line {reader.line_num}") for record in reader]
+
+
+def _has_header(path: Path, file: TextIO) -> bool:
+    """Whether the file has begun; refuses one of other columns."""
+    file.seek(0)
+    with _text_only(path):
+        header = next(csv.reader(file), None)
+    if header is not None:
+        _check_columns(path, header)
+    return header is not None
+
+
+@contextmanager
+def _text_only(path: str | os.PathLike[str]) -> Iterator[None]:
+    try:
+        yield
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise ValueError(
+            f"{path}: got what is no text ({error}), wanted a CSV file of rows that foveapool wrote"
+        ) from error
 
 
 def _check_columns(path: str | os.PathLike[str], found: Sequence[str]) -> None:
@@ -175,8 +207,26 @@ def _check_columns(path: str | os.PathLike[str], found: Sequence[str]) -> None:
         )
 
 
-def _row(record: dict[str, str]) -> Row:
-    values: dict[str, Any] = dict(record)
-    values["mean"], values["deviation"] = float(record["mean"]), float(record["deviation"])
-    values["n"] = int(record["n"])
+def _row(record: dict[str, Any], where: str) -> Row:
+    # The csv module's marks of a row that is longer or shorter than the header.
+    if None in record or None in record.values():
+        amount = "more" if None in record else "fewer"
+        raise ValueError(
+            f"{where}: got {amount} cells than the header's {len(COLUMNS)}; the file was cut off "
+            "or changed: take it anew, or remove the line"
+        )
+    values = dict(record)
+    for column, kind in (("mean", float), ("deviation", float), ("n", int)):
+        try:
+            values[column] = kind(record[column])
+        except ValueError:
+            raise ValueError(
+                f"{where}, column {column}: got {record[column]!r}, wanted a number"
+            ) from None
+    listed = len(values["values"].split())
+    if listed not in (0, values["n"]):
+        raise ValueError(
+            f"{where}, column values: got {listed} measurements, wanted the {values['n']} of "
+            "column n; the file was cut off or changed: take it anew, or remove the line"
+        )
     return Row(**values)

@@ -27,7 +27,7 @@ NEEDED = ("error", "seconds", "fit_seconds", "parameters", "multiply_adds")
 
 
 class Runs:
-    """The folder `root`; made where it is not there, refused where another version made it."""
+    """The folder `root`; refused where another version made it, and not written to by looking."""
 
     def __init__(
         self, root: str | os.PathLike[str], say: Callable[[str], None] = lambda text: None
@@ -35,8 +35,7 @@ class Runs:
         self.root, self.say = Path(root), say
         path = self.root / RUNS
         if not path.exists():
-            self.root.mkdir(parents=True, exist_ok=True)
-            write_text(path, json.dumps({"format_version": FORMAT_VERSION}) + "\n")
+            return
         try:
             version = json.loads(path.read_text("utf-8")).get("format_version")
         except (ValueError, AttributeError, OSError) as error:
@@ -49,6 +48,12 @@ class Runs:
                 f"{FORMAT_VERSION}; go on with the version of foveapool that made it, or choose "
                 "another folder"
             )
+
+    def make(self) -> None:
+        """Makes the folder, where it is not there, and notes the version of its layout in it."""
+        self.root.mkdir(parents=True, exist_ok=True)
+        if not (self.root / RUNS).exists():
+            write_text(self.root / RUNS, json.dumps({"format_version": FORMAT_VERSION}) + "\n")
 
     def folder(self, name: str) -> Path:
         """Where the training of that name lies."""
@@ -89,6 +94,7 @@ class Runs:
 
     def begin(self, name: str, training: Mapping[str, Any]) -> None:
         """Makes the training's folder and says in it what it is of."""
+        self.make()
         folder = self.folder(name)
         folder.mkdir(parents=True, exist_ok=True)
         if not (folder / TRAINING).exists():

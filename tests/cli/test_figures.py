@@ -138,9 +138,17 @@ def test_a_folder_of_train_serves_as_well(data, closed_form, tmp_path, handed):
     shutil.copy(closed_form / "operator-3.safetensors", run)
     drawn("maps", run, "--out", tmp_path / "maps.png", "--device", "cpu", "--images", 12)
     assert len(handed["feature_map_figure"][0][0]) == 12
-    drawn("curves", run, "--out", tmp_path / "curves.png")
-    (curve,) = handed["curves_figure"][0][0]
-    assert curve.epochs == (1, 2)
+    (run / "operator-3.safetensors").unlink()
+    again = shutil.copytree(run, tmp_path / "again")
+    said = drawn("curves", run, again, "--out", tmp_path / "curves.png")
+    assert said.startswith("written to")  # and nothing of an operator that no curve needs
+    curves = handed["curves_figure"][0][0]
+    assert [(each.label, each.epochs) for each in curves] == [
+        (str(run), (1, 2)),
+        (str(again), (1, 2)),
+    ]
+    said = drawn("alpha", run, "--out", tmp_path / "alpha.png", code=2)
+    assert f"{run}: got no row of results, wanted the folder of a study" in said
 
 
 def test_scatters_and_operators_are_swept_over_alpha(runs, baseline, tmp_path, handed):
@@ -199,6 +207,13 @@ def test_bars_are_drawn_beside_the_papers(tmp_path, handed):
     assert printed["tilt"] == pytest.approx(91.6)
 
 
+def test_bars_on_other_data_have_no_paper_beside_them(tmp_path, handed):
+    row = Row("robustness", "CE %, fog", 91.0, 0.0, 5, "cnn", "street-digits", "closed-form")
+    append_rows(tmp_path / "rows.csv", [row])
+    drawn("ce", tmp_path / "rows.csv", "--out", tmp_path / "ce.png")
+    assert handed["ratio_figure"][0][3] == {}
+
+
 def test_a_study_that_is_not_finished_is_drawn_as_far_as_it_is(runs, tmp_path, handed):
     half = tmp_path / "half"
     shutil.copytree(runs, half)
@@ -208,7 +223,7 @@ def test_a_study_that_is_not_finished_is_drawn_as_far_as_it_is(runs, tmp_path, h
     for result in half.glob("trainings/*/result.json"):
         result.unlink()
     said = drawn("alpha", half / "studies" / "small", "--out", tmp_path / "a.png", code=2)
-    assert "error: rows: got none" in said and not (tmp_path / "a.png").exists()
+    assert "got no row of results" in said and not (tmp_path / "a.png").exists()
 
 
 @pytest.mark.parametrize(
@@ -234,7 +249,11 @@ def test_a_study_that_is_not_finished_is_drawn_as_far_as_it_is(runs, tmp_path, h
         (("images", "STUDY"), "two shares or more"),
         (("poolings", "BASELINE"), "no pooling beside the baseline among 1"),
         (("poolings", "nowhere"), "nowhere: no such file or folder"),
-        (("ce", "STUDY"), "ratios: got none that is in a group"),
+        (
+            ("ce", "STUDY"),
+            "small: got no row of 'CE %', wanted some, such as `foveapool robustness",
+        ),
+        (("flips", "STUDY"), "got no row of 'flip rate %'"),
         (("ce", "NOTE"), "wanted ['study', 'metric'"),
     ],
 )

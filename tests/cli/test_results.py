@@ -9,7 +9,7 @@ from scipy import stats
 from typer.testing import CliRunner
 
 from foveapool.cli.main import application
-from foveapool.records import ERROR, Row, append_rows, moments
+from foveapool.records import ERROR, VALIDATION, Row, append_rows, moments
 
 BEST, OTHER = (20.0, 21.5, 20.25), (40.0, 41.0, 39.5)
 
@@ -58,7 +58,12 @@ def test_a_search_is_not_ranked(files):
     assert said.startswith("error: ranking, selection: got both, wanted one of them")
 
 
-def test_rows_without_test_errors_are_one_line(tmp_path):
+@pytest.mark.parametrize(
+    ("option", "metric"), [(None, ERROR), ("--ranking", ERROR), ("--selection", VALIDATION)]
+)
+def test_rows_of_other_metrics_are_one_line(tmp_path, option, metric):
     append_rows(tmp_path / "rows.csv", [Row("s", "seconds to fit", 1.0, 0.1, 3)])
-    said = ranked(tmp_path / "rows.csv", code=2)
-    assert said.startswith("error: rows: got none of 'test error %' among 1")
+    words = ["results", str(tmp_path / "rows.csv"), *([option] if option else [])]
+    done = CliRunner().invoke(application(), words)
+    assert done.exit_code == 2 and done.stdout == ""
+    assert done.stderr.startswith(f"error: rows: got none of {metric!r} among 1")

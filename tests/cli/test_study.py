@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from foveapool.cli.results import results_command
 from foveapool.cli.study import study_command
 from foveapool.records import ERROR, Row, append_rows, read_rows
-from foveapool.study.presets import preset_names
+from foveapool.study.presets import preset_names, read_preset
 from foveapool.study.trial import Trial
 
 app = typer.Typer()
@@ -107,16 +107,16 @@ def test_a_dry_run_says_what_would_be_done_and_does_nothing(preset, tmp_path, no
     done = run("study", preset, "--runs", tmp_path / "runs", "--dry-run", *QUICK)
     assert done.exit_code == 0, done.output
     # A baseline and two alphas for the one part, then two seeds of two arms.
-    assert "7 trainings, 0 of them done; about 0:" in done.stdout
+    assert "7 trainings, 0 of them done; " in done.stdout
+    assert " for the other 7, 1 at once" in done.stdout
     assert "2 settings on 1 held-out parts of 20 %" in done.stdout
-    assert not (tmp_path / "runs" / "trainings").exists()
-    assert not (tmp_path / "runs" / "studies").exists()
+    assert not (tmp_path / "runs").exists()
 
 
 def test_a_dry_run_knows_what_is_done(finished, no_training):
     folder, _ = finished
     done = run("study", folder / "tiny.toml", "--runs", folder / "runs", "--dry-run", *QUICK)
-    assert "7 trainings, 7 of them done; about 0:00:00 for the other 0" in done.stdout
+    assert "7 trainings, 7 of them done; nothing is left to do" in done.stdout
 
 
 def test_values_can_be_set(preset, tmp_path, no_training):
@@ -126,8 +126,10 @@ def test_values_can_be_set(preset, tmp_path, no_training):
     assert "13 trainings" in done.stdout
 
 
-def test_without_a_preset_the_presets_are_listed():
-    assert run("study").stdout.split() == preset_names()
+def test_without_a_preset_the_presets_are_listed_with_their_titles():
+    listed = [line.split("  ", 1) for line in run("study").stdout.splitlines()]
+    assert [name for name, _ in listed] == preset_names()
+    assert [title.strip() for _, title in listed] == [read_preset(name).title for name, _ in listed]
 
 
 def test_a_damaged_training_is_told_of_and_redone(finished, tmp_path):
@@ -175,6 +177,12 @@ def test_a_wrong_value_is_refused(preset, tmp_path, no_training, change, message
             '[[arm]]\npooling = "closed-form"',
             '[[arm]]\npooling = "sgd"',
             "arm sgd: got no layer, and no search for it",
+        ),
+        (
+            'pooling = "closed-form"',
+            'pooling = "closed-form-trainde"',
+            "arm: got the pooling 'closed-form-trainde', wanted one of baseline, closed-form, "
+            "closed-form-trained, ",
         ),
         (
             "width = 4",
@@ -283,4 +291,10 @@ def test_a_study_with_other_values_can_have_another_name(preset, tmp_path):
 
 @pytest.mark.parametrize("name", ["../outside", "a b", ""])
 def test_a_name_that_is_none_is_refused(preset, tmp_path, no_training, name):
-    assert "name: got" in refused("study", preset, "--runs", tmp_path, "--name", name, *QUICK)
+    said = refused("study", preset, "--runs", tmp_path, "--name", name, *QUICK)
+    assert f"name: got {name!r}, wanted letters, digits" in said
+
+
+def test_two_studies_cannot_have_one_name(preset, tmp_path, no_training):
+    said = refused("study", preset, "demo", "--runs", tmp_path, "--name", "both", *QUICK)
+    assert "name: got 'both' for 2 studies, wanted one study" in said

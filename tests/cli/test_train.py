@@ -10,6 +10,7 @@ from foveapool.cli import train as command
 from foveapool.training.recipe import Recipe, paper_recipe
 
 from ..training.toys import toy_data
+from .killed import killed_after_an_epoch
 
 app = typer.Typer()
 app.command()(command.train_command)
@@ -36,8 +37,12 @@ def test_a_network_is_trained_into_its_folder_and_not_twice(tmp_path, toy):
     given = ("cnn", "svhn", *QUICK, "--out", tmp_path / "run", "--seed", 3, "--data-seed", 7)
     first, second = run(*given), run(*given)
     assert first.exit_code == second.exit_code == 0, first.output
-    assert first.stdout == second.stdout
-    assert first.stdout.startswith("cnn on svhn, seed 3: error ")
+    *epochs, answer = first.stdout.splitlines()
+    assert second.stdout.splitlines() == [answer]
+    assert answer.startswith("cnn on svhn, seed 3: error ")
+    assert [line.partition(", loss")[0] for line in epochs] == [
+        f"cnn on svhn, seed 3: epoch {epoch} of 2" for epoch in (1, 2)
+    ]
     lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(line)["lr"] for line in lines] == [1e-3, 1e-3]
     assert toy == [("svhn", None, 7)] * 2
@@ -46,7 +51,7 @@ def test_a_network_is_trained_into_its_folder_and_not_twice(tmp_path, toy):
 def test_the_seed_gives_other_weights(tmp_path):
     answers = {
         run("cnn", "svhn", *QUICK, "--out", tmp_path / str(seed), "--seed", seed).stdout.split(
-            "error"
+            ": error"
         )[1]
         for seed in (1, 2)
     }
@@ -69,7 +74,11 @@ def test_flags_stand_over_a_file_and_that_over_the_paper(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["cn", "svhn"], "wanted one of"),
+        (["cn", "svhn"], "network: got 'cn', wanted one of cnn, resnet18; did you mean 'cnn'?"),
+        (["vgg", "street-digits"], "network: got 'vgg', wanted one of cnn, resnet18"),
+        (["cnn", "mnist"], "data: got 'mnist', wanted one of cifar10, "),
+        (["cnn", "shvn"], "; did you mean 'svhn'?"),
+        (["cnn", "svhn", "--evaluate-every", "0"], "evaluate_every: got 0"),
         (["cnn", "svhn", "--lr", "-1"], "lr: got -1.0"),
         (["cnn", "svhn", "--recipe", "mine"], "recipe: got 'mine'"),
         (["cnn", "svhn", "--recipe", "none.toml"], "none.toml"),
@@ -77,11 +86,34 @@ def test_flags_stand_over_a_file_and_that_over_the_paper(tmp_path):
         (["cnn", "svhn", "--device", "tpu"], "device: got 'tpu'"),
     ],
 )
-def test_a_mistake_is_one_line_and_exit_code_2(tmp_path, arguments, message):
-    result = run(*arguments[:2], *QUICK, *arguments[2:], "--out", tmp_path)
+def test_a_mistake_is_one_line_and_leaves_nothing(tmp_path, arguments, message):
+    result = run(*arguments[:2], *QUICK, *arguments[2:], "--out", tmp_path / "run")
     assert result.exit_code == 2
     (line,) = [line for line in result.stderr.splitlines() if line.startswith("error: ")]
     assert message in line
+    assert not (tmp_path / "run").exists()
+
+
+def test_another_training_is_not_written_over_but_on_demand(tmp_path):
+    given = ("cnn", "svhn", *QUICK, "--out", tmp_path)
+    assert run(*given).exit_code == 0
+    before = (tmp_path / "run.json").read_text()
+    result = run(*given, "--seed", 1)
+    assert result.exit_code == 2 and "seed is 0 there and 1 here" in result.stderr
+    assert "start afresh with resume=False, on the command line --no-resume" in result.stderr
+    assert (tmp_path / "run.json").read_text() == before
+    assert run(*given, "--seed", 1, "--no-resume").exit_code == 0
+    assert json.loads((tmp_path / "run.json").read_text())["seed"] == 1
+
+
+def test_a_killed_training_says_that_it_goes_on(tmp_path):
+    given = ("cnn", "svhn", *QUICK, "--out", tmp_path)
+    with killed_after_an_epoch():
+        assert run(*given).exit_code != 0
+    first, second, answer = run(*given).stdout.splitlines()
+    assert first == "cnn on svhn, seed 0: goes on after epoch 1"
+    assert second.startswith("cnn on svhn, seed 0: epoch 2 of 2, loss ")
+    assert answer.startswith("cnn on svhn, seed 0: error ")
 
 
 def test_milestones_are_epochs(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import fields, replace
 from functools import cache
 from pathlib import Path
@@ -203,7 +204,7 @@ def test_the_summary_holds_the_key_figures(window):
         "ridge 0.0e+00",
     ]
     for i in range(2):
-        gain = (operator.separability[i] / operator.average_separability).mean()
+        gain = operator.separability[i].mean() / operator.average_separability.mean()
         figures += [
             f"component {i + 1}: {operator.separability[i].mean():.4g} ({gain:.2f} times)",
             f"radius {operator.radius()[i].mean():.1f} pixels",
@@ -212,6 +213,23 @@ def test_the_summary_holds_the_key_figures(window):
     for figure in figures:
         assert figure in text
     assert len(text.splitlines()) == 5
+
+
+def test_a_place_where_averages_tell_nothing_does_not_blow_the_gain_up():
+    operator = solved()
+    average = operator.average_separability.clone()
+    average[0] = 1e-9
+    found = replace(operator, average_separability=average)
+    printed = re.search(
+        r"average pooling (\S+)\n  component 1: (\S+) \((\S+) times", found.summary()
+    )
+    of_average, of_first, times = map(float, printed.groups())
+    assert times == pytest.approx(of_first / of_average, abs=0.01)
+
+
+def test_its_repr_is_one_short_line():
+    shown = "PoolingOperator((16, 10) -> (8, 4), components=2, alpha=25, l2)"
+    assert repr(solved()) == shown
 
 
 def test_shapes_are_those_that_the_class_promises():

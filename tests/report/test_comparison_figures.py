@@ -134,7 +134,7 @@ def test_what_two_studies_share_is_drawn_once():
 def test_rows_without_a_pooling_are_refused():
     with pytest.raises(ValueError, match="got no pooling beside the baseline among 1 of"):
         poolings_figure([BASELINE])
-    with pytest.raises(ValueError, match="got none of 'test error %' among 1"):
+    with pytest.raises(ValueError, match="got none of 'test error %' among 1 such as"):
         poolings_figure([replace(ROWS[0], metric=VALIDATION)])
 
 

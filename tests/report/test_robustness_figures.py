@@ -52,7 +52,7 @@ def test_the_papers_ratios_are_diamonds():
 def test_a_group_without_any_ratio_is_left_out():
     figure = ratio_figure({"closed-form": {"fog": 91.0}}, GROUPS)
     assert [axes.get_title() for axes in figure.axes] == ["non-geometric: 1 of 1 below 100"]
-    with pytest.raises(ValueError, match="wanted some of zoom_blur, glass_blur, fog"):
+    with pytest.raises(ValueError, match="wanted some of the groups: zoom_blur, glass_blur, fog"):
         ratio_figure({"closed-form": {"rain": 91.0}}, GROUPS)
 
 

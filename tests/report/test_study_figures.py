@@ -164,7 +164,7 @@ def test_where_each_share_chose_its_own_place_a_pooling_is_one_line():
 def test_data_of_one_size_only_is_refused():
     with pytest.raises(ValueError, match="two shares or more"):
         images_figure(grid())
-    with pytest.raises(ValueError, match="got none of 'test error %' among 0"):
+    with pytest.raises(ValueError, match="got none of 'test error %' among 0; wanted some"):
         images_figure([])
 
 

@@ -1,6 +1,7 @@
 """The look of figures, and their files."""
 
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import matplotlib
@@ -76,10 +77,25 @@ def test_the_callers_own_settings_change_nothing(tmp_path):
 
 def test_an_axis_of_many_alphas_numbers_those_that_have_room():
     axes = new_figure(3.3, 2).subplots()
-    log_axis(axes, [1, 1.1, 10, 100, 1000], "alpha", most=3)
+    log_axis(axes, [1, 1.1, 10, 100, 1000], "alpha")
     labels = [text.get_text() for text in axes.get_xticklabels()]
     assert axes.get_xticks().tolist() == [1, 1.1, 10, 100, 1000]
     assert labels == ["1", "", "10", "100", "1000"]
+
+
+def test_a_wider_axis_has_room_for_more_numbers():
+    alphas = [1, 5, 25, 65, 200, 400, 1000, 2000]
+    for width, unnumbered in ((6.6, 0), (3.3, 1), (1.8, 3)):
+        figure = new_figure(width, 2)
+        axes = tidy(figure.subplots())
+        axes.plot(alphas, alphas)
+        axes.set_ylabel("test error %")
+        log_axis(axes, alphas, "alpha")
+        assert [text.get_text() for text in axes.get_xticklabels()].count("") == unnumbered
+        figure.draw_without_rendering()
+        labels = [text for text in axes.get_xticklabels() if text.get_text()]
+        boxes = [text.get_window_extent() for text in labels]
+        assert all(left.x1 < right.x0 for left, right in pairwise(boxes))
 
 
 def test_without_matplotlib_the_extra_is_named(monkeypatch):

@@ -48,3 +48,16 @@ def test_curves_are_legible_in_a_column(epochs):
     errors = [None] * (epochs - 1) + [11.5]
     names = ("baseline", "closed-form, layer 3, alpha 1000, l2", "sgd, layer 3")
     assert_legible(curves_figure([curve(name, losses, errors) for name in names]))
+
+
+@pytest.mark.parametrize(
+    "name", ["closed-form-trained, layer 2, alpha 1000, l2, 4 components", "runs/" + 90 * "a"]
+)
+def test_long_names_are_not_cut_off(name):
+    figure = curves_figure([curve(f"{name} {i}", [2.0, 1.0]) for i in range(3)])
+    assert_legible(figure)
+    (legend,) = figure.legends
+    written = [text.get_text().replace("\n", "") for text in legend.get_texts()]
+    assert [text.replace(" ", "") for text in written] == [
+        f"{name}{i}".replace(" ", "") for i in range(3)
+    ]

@@ -61,7 +61,7 @@ def test_the_groups_are_the_papers():
 
 
 def test_the_papers_claims_are_counted_as_it_counts_them():
-    summary = named(tables(paper().pooling, paper().baseline), "summary")
+    summary = named(tables(paper().pooling, paper().baseline, "cifar10"), "summary")
     ours = {row[0]: row[summary.header.index("ours")] for row in summary.rows}
     assert ours["CE below 100, geometric"] == "4 of 5"
     assert ours["flip rate below 100, geometric"] == "6 of 8"
@@ -72,7 +72,7 @@ def test_the_papers_claims_are_counted_as_it_counts_them():
 
 
 def test_a_table_has_the_papers_shape_and_marks_its_missing_row():
-    found = tables(result(0.9), result(1.0))
+    found = tables(result(0.9), result(1.0), "cifar10")
     table = named(found, "corruptions-geometric")
     assert table.header == ("", "severity", "Defocus", "Glass", "Motion", "Zoom", "Elastic")
     assert rows_of(table, "baseline")[0] == ("1", *["15.0"] * 5)
@@ -90,8 +90,18 @@ def test_a_table_has_the_papers_shape_and_marks_its_missing_row():
     assert len(named(found, "corruptions-non-geometric").header) == 2 + 10
 
 
+@pytest.mark.parametrize("data", ["", "street-digits", "cifar100", "cifar10, 5 %"])
+def test_on_other_data_nothing_of_the_paper_is_shown(data):
+    for table in tables(result(0.9), result(1.0), data):
+        shown = [*table.header, *(row[0] for row in table.rows)]
+        assert not any("paper" in cell for cell in shown)
+        assert not any("in the paper" in note or "The paper's" in note for note in table.notes)
+    summary = tables(result(0.9), None, data)[0]
+    assert summary.header == ("percent, or how many", "ours")
+
+
 def test_markdown_and_csv_hold_the_same_cells():
-    for table in tables(result(0.9), result(1.0)):
+    for table in tables(result(0.9), result(1.0), "cifar10"):
         lines = table.markdown().split("\n\n")[0].splitlines()
         cells = [tuple(cell.strip() for cell in line[1:-1].split("|")) for line in lines]
         assert cells[0] == table.header and tuple(cells[2:]) == table.rows
@@ -104,7 +114,7 @@ def test_markdown_and_csv_hold_the_same_cells():
 
 def test_what_was_not_measured_is_not_shown():
     few = result(1.0, names=["fog", "saturate"], severities=[5], files=["tilt"])
-    found = tables(few)
+    found = tables(few, data="cifar10")
     assert [table.name for table in found] == [
         "summary",
         "corruptions-non-geometric",

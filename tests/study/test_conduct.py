@@ -1,6 +1,7 @@
 """A whole small study: its tables against the folders they come from, its plan, its manners."""
 
 import json
+import math
 import shutil
 import statistics
 from dataclasses import replace
@@ -157,7 +158,14 @@ def test_a_plan_trains_nothing_and_counts_everything(tmp_path):
     found = plan(study, runs, CPU)
     assert (len(found.trainings), found.done) == (51, 0)
     assert 0 < found.seconds < 1000
-    assert [path.name for path in runs.root.iterdir()] == ["runs.json"]
+    assert not runs.root.exists()
+
+
+def test_a_plan_without_the_data_says_why_it_knows_no_time(tmp_path):
+    study, runs = read_preset("table1-cnn-svhn"), Runs(tmp_path / "runs")
+    found = plan(study, runs, replace(CPU, data_root=tmp_path))
+    assert found.left == len(found.trainings) > study.seeds
+    assert math.isnan(found.seconds) and found.unknown.startswith("svhn: not in ")
 
 
 def test_a_plan_with_more_in_a_batch_than_there_is_says_so(tmp_path):

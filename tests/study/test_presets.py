@@ -150,6 +150,11 @@ ARM = '[[arm]]\npooling = "closed-form"\nlayer = 3\n'
         ),
         ('[[arm]]\npooling = "closed-form"\n', r"arm closed-form: got no layer, and no search"),
         ("[[arm]]\nlayer = 3\n", r"\[\[arm\]\]: got no pooling"),
+        (
+            '[[arm]]\npooling = "closed-form-trainde"\n',
+            r"arm: got the pooling 'closed-form-trainde', wanted one of baseline, closed-form, .*"
+            r"did you mean 'closed-form-trained' or 'closed-form'\?",
+        ),
         ("[trials]\nseeds = 2.5\n", r"seeds: got 2.5, wanted 1 or more"),
         ("nonsense", r"mine.toml: "),
     ],

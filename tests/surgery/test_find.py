@@ -34,6 +34,17 @@ def test_shrinking_layers_are_found_in_order_with_their_sizes():
     assert (main.siblings, shortcut.siblings, pool.siblings) == (("shortcut",), ("main",), ())
 
 
+def test_printed_they_are_a_table_with_a_line_for_each():
+    head, *lines = str(downsampling_layers(Residual(), torch.ones(2, 3, 12, 10))).splitlines()
+    assert head.split()[:5] == ["layer", "kind", "channels", "map", "components"]
+    assert [line.split()[0] for line in lines] == ["main", "shortcut", "pool"]
+    assert lines[0].endswith("Conv2d     8 -> 16   12x10 -> 6x5  2           shortcut")
+    assert len({line.rindex("->") for line in lines[:2]}) == 1
+    assert not any(line.endswith(" ") for line in lines)
+    uneven = nn.Sequential(nn.Conv2d(8, 20, 3, 2, 1))
+    assert "2 and a 1x1 convolution" in str(downsampling_layers(uneven, torch.ones(1, 8, 16, 16)))
+
+
 def test_an_uneven_ratio_of_channels_gets_the_nearest_number_of_components():
     model = nn.Sequential(nn.Conv2d(8, 20, 3, 2, 1), nn.Conv2d(20, 6, 3, 2, 1))
     first, second = downsampling_layers(model, torch.ones(1, 8, 16, 16))

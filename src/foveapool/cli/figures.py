@@ -10,21 +10,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from foveapool.cli.errors import user_errors
+from foveapool.cli.figure_sources import curves_in, ratio_rows, rows_in, sweeps_in
 from foveapool.cli.options import DataRoot, Device
 from foveapool.cli.pooled_maps import operator_file, pooled_maps
 from foveapool.data.registry import OFFICIAL, REDUCED
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.pooling.report import ALPHAS
-from foveapool.pooling.scatter import Scatter
-from foveapool.pooling.solve import sweep_pooling
-from foveapool.records import CE, ERROR, FLIP_RATE, VALIDATION, Row, read_rows
+from foveapool.records import CE, ERROR, FLIP_RATE, VALIDATION
 from foveapool.report import figures
-from foveapool.report.accounts import Account
-from foveapool.report.collect import account_of
 from foveapool.report.robustness_figures import ratios_in
 from foveapool.report.style import COLUMN
 from foveapool.robustness.compare import CORRUPTION_GROUPS, PERTURBATION_GROUPS
-from foveapool.robustness.paper import paper
+from foveapool.robustness.paper import paper, paper_on
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -136,7 +133,7 @@ def radius_command(
 ) -> None:
     """How far the rows of an operator reach, against alpha, at each layer."""
     with user_errors():
-        _written(figures.radius_figure(_sweeps(sources, alphas), width), out, formats)
+        _written(figures.radius_figure(sweeps_in(sources, alphas), width), out, formats)
 
 
 @app.command("separability")
@@ -145,41 +142,7 @@ def separability_command(
 ) -> None:
     """How well pooled values separate the classes, against average pooling, at each layer."""
     with user_errors():
-        _written(figures.separability_figure(_sweeps(sources, alphas), width), out, formats)
-
-
-def _sweeps(sources: list[Path], text: str) -> dict[str, list[PoolingOperator]]:
-    """Operators over alpha by layer: solved for on scatter files, or as runs have them."""
-    try:
-        alphas = [float(part) for part in text.split(",")]
-    except ValueError:
-        raise ValueError(f"alphas: got {text!r}, wanted numbers such as 5,25,100") from None
-    found: dict[str, list[PoolingOperator]] = {}
-    for source in sources:
-        scatters = _scatters(source)
-        for path, scatter in scatters.items():
-            halves = [(size + 1) // 2 for size in scatter.in_shape]
-            named = re.fullmatch(r"scatter-(.+)-[0-9a-f]{8}", path.stem)
-            swept = sweep_pooling(scatter, halves, alphas, window=scatter.window)
-            found[named[1] if named else path.stem] = list(swept)
-        for family in () if scatters else _account(source).families:
-            if len(family.operators) > 1:
-                found[family.label] = list(family.operators)
-    if not found:
-        raise ValueError(
-            f"{', '.join(map(str, sources))}: no operators of several alphas, wanted such ones or "
-            "a scatter file, which a study leaves in the folder of its baseline"
-        )
-    return found
-
-
-def _scatters(source: Path) -> dict[Path, Scatter]:
-    if source.is_dir():
-        return {path: Scatter.load(path) for path in sorted(source.glob("scatter-*.safetensors"))}
-    try:
-        return {source: Scatter.load(source)}
-    except ValueError:
-        return {}  # an operator's file, or what is neither, as reading it as one will say
+        _written(figures.separability_figure(sweeps_in(sources, alphas), width), out, formats)
 
 
 @app.command("alpha")
@@ -194,7 +157,7 @@ def alpha_command(
 ) -> None:
     """Error against alpha, by layer and norm, with spread."""
     with user_errors():
-        rows = _rows(sources)
+        rows = rows_in(sources)
         searched = not test and any(row.metric == VALIDATION for row in rows)
         metric = VALIDATION if searched else ERROR
         _written(figures.alpha_figure(rows, metric, width), out, formats)
@@ -206,14 +169,14 @@ def images_command(sources: Rows, out: Out, formats: Formats = "", width: Width 
     totals = {name: sum(official.train_counts) for name, official in OFFICIAL.items()}
     totals["svhn-reduced"] = round(REDUCED * totals["svhn"])
     with user_errors():
-        _written(figures.images_figure(_rows(sources), totals, width), out, formats)
+        _written(figures.images_figure(rows_in(sources), totals, width), out, formats)
 
 
 @app.command("poolings")
 def poolings_command(sources: Rows, out: Out, formats: Formats = "", width: Width = COLUMN) -> None:
     """Test error of every pooling, the best first, a marker a layer, against the baseline."""
     with user_errors():
-        _written(figures.poolings_figure(_rows(sources), width), out, formats)
+        _written(figures.poolings_figure(rows_in(sources), width), out, formats)
 
 
 @app.command("curves")
@@ -227,15 +190,12 @@ def curves_command(
 ) -> None:
     """Training loss and test error against the epoch; seeds of one setting make one line."""
     with user_errors():
-        curves = [curve for source in sources for curve in _account(source).curves]
-        if not curves:
-            raise ValueError(f"{', '.join(map(str, sources))}: no training with an epoch yet")
-        _written(figures.curves_figure(curves, width), out, formats)
+        _written(figures.curves_figure(curves_in(sources), width), out, formats)
 
 
 @app.command("ce")
 def ce_command(sources: Rows, out: Out, formats: Formats = "", width: Width = COLUMN) -> None:
-    """CE of each corruption, geometric ones and others, the paper's beside them."""
+    """CE of each corruption, geometric ones and others; on CIFAR-10 beside the paper's."""
     with user_errors():
         shown = _bars(sources, CE, CORRUPTION_GROUPS, paper().ce, width)
         _written(shown, out, formats)
@@ -243,7 +203,7 @@ def ce_command(sources: Rows, out: Out, formats: Formats = "", width: Width = CO
 
 @app.command("flips")
 def flips_command(sources: Rows, out: Out, formats: Formats = "", width: Width = COLUMN) -> None:
-    """Flip rate of each perturbation, geometric ones and others, the paper's beside them."""
+    """Flip rate of each perturbation, geometric ones and others; on CIFAR-10 beside the paper's."""
     with user_errors():
         shown = _bars(sources, FLIP_RATE, PERTURBATION_GROUPS, paper().rate, width)
         _written(shown, out, formats)
@@ -256,26 +216,8 @@ def _bars(
     printed: Mapping[str, float],
     width: float,
 ) -> Figure:
-    """The ratios of the rows, and what the paper prints of them."""
-    percent = {name: 100 * ratio for name, ratio in printed.items()}
-    return figures.ratio_figure(ratios_in(_rows(sources), what), groups, what, percent, width)
-
-
-def _rows(sources: list[Path]) -> list[Row]:
-    """The rows of CSV files and studies; of one that is not finished, those so far."""
-    found: list[Row] = []
-    for source in sources:
-        if source.is_file():
-            found += read_rows(source)
-        else:
-            account = _account(source)
-            found += [*account.selection, *account.rows]
-    return found
-
-
-def _account(source: Path) -> Account:
-    """What is known of a run; what is missing is said on the error stream."""
-    account = account_of(source)
-    for text in account.missing:
-        typer.echo(f"note: {text}", err=True)
-    return account
+    """The ratios of the rows, and what the paper prints of them where the data are its own."""
+    rows = ratio_rows(sources, what)
+    beside = all(paper_on(row.data) for row in rows)
+    percent = {name: 100 * ratio for name, ratio in printed.items() if beside}
+    return figures.ratio_figure(ratios_in(rows, what), groups, what, percent, width)

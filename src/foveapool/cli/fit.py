@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,12 +13,15 @@ from foveapool.cli.options import DataRoot, Device
 from foveapool.data.registry import load_data
 from foveapool.pooling.report import pooling_report
 from foveapool.pooling.solve import Alpha, solve_pooling
-from foveapool.study.setting import Setting
+from foveapool.runs import read_json
+from foveapool.study.setting import CLOSED_FORM, Pool, Setting
 from foveapool.study.trial import Trial, scatter_at
 from foveapool.training.checkpoint import load_weights
+from foveapool.training.parallel import chosen_device
 from foveapool.training.recipe import Recipe
 
 RUN = "run.json"
+NOTED = ("network", "data", "width", "seed", "data_seed")
 
 
 def fit_command(
@@ -44,20 +47,28 @@ def fit_command(
     """Fits a pooling on a trained network and says what it found."""
     with user_errors():
         facts = read_run(run)
+        # Mistakes are to be known before the seconds that the data take.
+        chosen_device(device)
+        Setting(network=facts["network"], placement=placement)
+        pool = Pool(CLOSED_FORM, layer, _alpha(alpha), norm, components)  # type: ignore[arg-type]
+        alphas = [_alpha(part) for part in report.split(",")] if report is not None else []
+        for each in alphas:
+            replace(pool, alpha=each)
         data = load_data(facts["data"], data_root, facts["data_seed"])
         setting = Setting(network=facts["network"], width=facts["width"])
         network = Trial(setting, data, Recipe("adam", 1e-3, 1), facts["seed"]).network()
-        load_weights(network, run)
+        done, wanted = load_weights(network, run).epoch, facts.get("epochs")
+        if wanted is not None and done < wanted:
+            typer.echo(f"note: {run} is trained for {done} of {wanted} epochs", err=True)
         site = network.site(layer, placement)
         scatter = scatter_at(network, data, site.module, device)
-        if report is not None:
-            alphas = [float(part) for part in report.split(",")]
+        if alphas:
             typer.echo(str(pooling_report(scatter, site.out_shape, alphas=alphas)))
         operator = solve_pooling(
             scatter,
             site.out_shape,
-            alpha=_alpha(alpha),
-            norm=norm,  # type: ignore[arg-type]  # checked there, with a message
+            alpha=pool.alpha,
+            norm=pool.norm,
             components=components,
         )
         path = out or run / f"operator-{layer}.safetensors"
@@ -79,4 +90,13 @@ def read_run(folder: Path) -> dict[str, Any]:
     path = folder / RUN
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file, wanted a run folder of `foveapool train`")
-    return json.loads(path.read_text("utf-8"))
+    try:
+        facts = read_json(path)
+        if missing := [name for name in NOTED if name not in facts]:
+            raise ValueError(f"got no {', no '.join(missing)}")
+    except ValueError as error:
+        raise ValueError(
+            f"{path}: {error}; wanted the note that `foveapool train` wrote: train again into "
+            "this folder"
+        ) from error
+    return facts

@@ -34,8 +34,15 @@ def layers_command(
     For example: foveapool layers foveapool.networks.resnet:PreActResNet18
     """
     with user_errors():
-        model = made(network, options)
-        found = downsampling_layers(model, torch.zeros(1, *image_size(size)))
+        model, example = made(network, options), torch.zeros(1, *image_size(size))
+        try:
+            found = downsampling_layers(model, example)
+        except Exception as error:  # a network of one's own may raise anything
+            first = next(iter(str(error).splitlines()), "")
+            raise ValueError(
+                f"network: {network} does not take an input of shape {tuple(example.shape)}: "
+                f"{type(error).__name__}: {first}; is --input right?"
+            ) from error
     show(found)
 
 

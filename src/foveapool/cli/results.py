@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from foveapool.cli.errors import user_errors
-from foveapool.records import VALIDATION, Row, read_rows
+from foveapool.records import ERROR, VALIDATION, Row, read_rows
 from foveapool.report.ranking import ranking_table
 from foveapool.report.tables import Table, claims_table, error_table, selection_table
 from foveapool.runs import STUDY
@@ -51,6 +51,9 @@ def results_command(
         rows = [row for each in given for row in _rows(each, "selection.csv" if selection else "")]
         if not rows:
             raise ValueError(f"{', '.join(map(str, given))}: no finished table in it yet")
+        metric = VALIDATION if selection else ERROR
+        if all(row.metric != metric for row in rows):
+            raise ValueError(f"rows: got none of {metric!r} among {len(rows)}, wanted some to show")
         if selection:
             _print(selection_table(row for row in rows if row.metric == VALIDATION), form)
         elif ranking:

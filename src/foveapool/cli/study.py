@@ -17,11 +17,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from foveapool.cli.errors import user_errors
 from foveapool.cli.options import DataRoot, Device
 from foveapool.cli.results import show
-from foveapool.records import append_rows
+from foveapool.records import append_rows, check_target
 from foveapool.runs import Runs
-from foveapool.study.conduct import check_space, conduct, plan
+from foveapool.study.conduct import Plan, check_space, conduct, plan
 from foveapool.study.engine import Done, Engine, Here, Processes, Workers
-from foveapool.study.presets import preset_names, read_preset
+from foveapool.study.presets import preset_titles, read_preset
 from foveapool.study.ray_workers import RayWorkers
 from foveapool.study.setting import Pool
 from foveapool.study.study import Study
@@ -67,16 +67,23 @@ def study_command(
 ) -> None:
     """Does a study; the same command goes on after an interruption, and beside another one."""
     if not presets:
-        typer.echo("\n".join(preset_names()))
+        titles = preset_titles()
+        longest = max(map(len, titles))
+        typer.echo("\n".join(f"{each:{longest}}  {titles[each]}" for each in titles))
         return
     console = Console(stderr=True)
     with user_errors():
         studies = [read_preset(each, _changes(change or [])) for each in presets]
         if name is not None:
-            if len(studies) > 1 or not re.fullmatch(r"[\w.-]+", name):
+            if not re.fullmatch(r"[\w.-]+", name):
                 raise ValueError(
-                    f"name: got {name!r} for {len(studies)} studies, wanted letters, digits, '.', "
-                    "'_' and '-', for one"
+                    f"name: got {name!r}, wanted letters, digits, '.', '_' and '-': it becomes the "
+                    "name of a folder"
+                )
+            if len(studies) > 1:
+                raise ValueError(
+                    f"name: got {name!r} for {len(studies)} studies, wanted one study; name each "
+                    "in a command of its own"
                 )
             studies = [replace(studies[0], name=name)]
         folder = Runs(runs, console.print)
@@ -86,12 +93,15 @@ def study_command(
         if engine not in ENGINES:
             raise ValueError(f"engine: got {engine!r}, wanted one of {', '.join(ENGINES)}")
         count = at_once or (1 if chosen_device(device).type == "cuda" else os.cpu_count() or 1)
+        if results is not None:
+            check_target(results)
         for study in studies:
-            data_of(study.training(study.network, 0), means)
             check_space(study, folder, count)
-        if dry_run:
-            for study in studies:
+            if dry_run:
                 _say_plan(study, folder, means, count)
+            else:
+                data_of(study.training(study.network, 0), means)
+        if dry_run:
             return
         workers = RayWorkers(cpus, gpus, address) if engine == "ray" else _local(count)
         try:
@@ -159,11 +169,21 @@ def _say_plan(study: Study, runs: Runs, means: Means, at_once: int) -> None:
             f"{100 * search.held_out:g} %{halved}"
         )
     typer.echo(f"  compared: {', '.join(dict.fromkeys(arm.pooling for arm in study.arms))}")
-    hours = datetime.timedelta(seconds=round(found.seconds / at_once))
     typer.echo(
-        f"  {len(found.trainings)} trainings, {found.done} of them done; about {hours} for the "
-        f"other {found.left}, {at_once} at once"
+        f"  {len(found.trainings)} trainings, {found.done} of them done; {_time(found, at_once)}"
     )
+
+
+def _time(found: Plan, at_once: int) -> str:
+    if not found.left:
+        return "nothing is left to do"
+    if found.unknown:
+        return f"the time for the other {found.left} is unknown: {found.unknown}"
+    seconds = found.seconds / at_once
+    time = "less than a second"
+    if seconds >= 1:
+        time = f"about {datetime.timedelta(seconds=round(seconds))}"
+    return f"{time} for the other {found.left}, {at_once} at once"
 
 
 def _changes(given: list[str]) -> dict[str, Any]:

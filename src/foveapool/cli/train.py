@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from contextlib import ExitStack
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,10 +17,11 @@ from foveapool.cli.fit import RUN
 from foveapool.cli.options import DataRoot, Device
 from foveapool.data.registry import NAMES, load_data
 from foveapool.files import write_text
-from foveapool.networks.build import NETWORKS, build
+from foveapool.networks.build import NETWORKS, build, check_options
+from foveapool.study.presets import check_data_name
 from foveapool.training.loop import train
 from foveapool.training.parallel import Workers, chosen_device, torchrun_workers
-from foveapool.training.progress import progress_bar
+from foveapool.training.progress import Progress, progress_bar
 from foveapool.training.recipe import RECIPES, Recipe, named_recipe, paper_recipe, read_recipe
 
 
@@ -76,6 +79,8 @@ def train_command(
         "gamma": gamma,
     }
     with user_errors(), ExitStack() as stack:
+        check_options(network, ())
+        check_data_name(data)
         chosen = _recipe(recipe, network, data, flags)
         images = load_data(data, data_root, data_seed)
         built = build(
@@ -86,8 +91,19 @@ def train_command(
             in_channels=images.train.images.shape[1],
             in_shape=tuple(images.train.images.shape[2:]),
         )
-        note = {"network": network, "data": data, "width": width, "seed": seed}
-        _note(out, {**note, "data_seed": data_seed})
+        note = {
+            "network": network,
+            "data": data,
+            "width": width,
+            "seed": seed,
+            "data_seed": data_seed,
+            "epochs": chosen.epochs,
+        }
+
+        def begin() -> None:
+            # Not before: a command that is refused leaves nothing that looks like a run.
+            write_text(out / RUN, json.dumps(note, indent=1))
+
         place = stack.enter_context(torchrun_workers(chosen_device(device)))
         leads = Workers.current().leads
         title = f"{network} on {data}, seed {seed}"
@@ -103,7 +119,7 @@ def train_command(
             checkpoint_steps=checkpoint_steps,
             compile=compile,
             tensorboard=tensorboard,
-            progress=stack.enter_context(progress_bar(title)) if leads else None,
+            progress=stack.enter_context(_watched(title, begin)) if leads else None,
         )
     if leads:
         typer.echo(
@@ -112,11 +128,38 @@ def train_command(
         )
 
 
-def _note(out: Path, facts: dict[str, Any]) -> None:
-    """Says in the run folder what `foveapool fit` has to know; an older note stays."""
-    out.mkdir(parents=True, exist_ok=True)
-    if not (out / RUN).exists():
-        write_text(out / RUN, json.dumps(facts, indent=1))
+@contextmanager
+def _watched(title: str, begin: Callable[[], None]) -> Iterator[Callable[[Progress], None]]:
+    """Shows how far it is: a bar on a terminal, and a line an epoch where a file is written to.
+
+    Calls `begin` once the training has been accepted and begins.
+    """
+    # Taken here, since a bar on a terminal puts itself in the place of sys.stdout.
+    log = None if sys.stdout.isatty() and sys.stderr.isatty() else sys.stdout
+    known: int | None = None
+
+    def follow(progress: Progress) -> None:
+        nonlocal known
+        last, before = progress.last, known
+        known = 0 if last is None else last.epoch
+        if before is None:
+            begin()
+            if 0 < progress.done < progress.total:
+                print(f"{title}: goes on after epoch {known}", file=log, flush=True)
+        elif log is not None and last is not None and last.epoch > before:
+            error = "" if last.test_error is None else f", error {last.test_error:.2f} %"
+            print(
+                f"{title}: epoch {last.epoch} of {progress.epochs}, loss {last.loss:.4f}{error}, "
+                f"{last.seconds:.1f} s",
+                file=log,
+                flush=True,
+            )
+        if bar is not None:
+            bar(progress)
+
+    with ExitStack() as stack:
+        bar = stack.enter_context(progress_bar(title)) if sys.stderr.isatty() else None
+        yield follow
 
 
 def _recipe(given: str | None, network: str, data: str, flags: dict[str, Any]) -> Recipe:

@@ -73,7 +73,7 @@ def _of_train(folder: Path) -> Training:
         source = Source(facts["data"], facts["data_seed"])
         # How it was trained does not matter any more.
         return Training(setting, source, Recipe("adam", 1e-3, 1), facts["seed"])
-    except (KeyError, TypeError) as error:
+    except (TypeError, ValueError) as error:
         raise ValueError(
-            f"{folder / RUN}: {error!r}; wanted the note of `foveapool train`"
+            f"{folder / RUN}: {error}; wanted the note that `foveapool train` wrote"
         ) from error

@@ -29,7 +29,7 @@ class SolveSettings:
     ridge: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class PoolingOperator:
     """The learned pooling: k eigenvectors for each of the M output places.
 
@@ -49,6 +49,11 @@ class PoolingOperator:
     out_shape: tuple[int, ...]
     settings: SolveSettings
 
+    def __repr__(self) -> str:
+        found, settings = f"{self.in_shape} -> {self.out_shape}", self.settings
+        alpha = f"alpha={settings.alpha:g}"
+        return f"PoolingOperator({found}, components={self.components}, {alpha}, {settings.norm})"
+
     @property
     def components(self) -> int:
         """How many maps each channel is pooled to."""
@@ -59,6 +64,14 @@ class PoolingOperator:
         distance = penalty(self.in_shape, self.out_shape, self.settings.centre).to(self.weight)
         power = self.weight.square()
         return ((power * distance).sum(-1) / power.sum(-1)).sqrt()
+
+    def gain(self) -> Tensor:
+        """Separability in units of average pooling's mean over the places, (k, M).
+
+        Its mean over the places is the ratio of the two means. Average pooling's own values are no
+        unit: some places, those at the border above all, have next to none.
+        """
+        return self.separability / self.average_separability.mean()
 
     def module(self, trainable: bool = False) -> LinearPool2d:
         """The operator as a layer."""
@@ -72,7 +85,7 @@ class PoolingOperator:
 
     def summary(self) -> str:
         """What was found, in a few lines."""
-        gain = (self.separability / self.average_separability).mean(1)
+        gain = self.gain().mean(1)
         settings = self.settings
         lines = [
             f"pooling {self.in_shape} -> {self.out_shape}, {self.components} components, "

@@ -19,7 +19,7 @@ class ReportRow:
 
     alpha: float
     separability: tuple[float, ...]  # S_b / S_w
-    gain: tuple[float, ...]  # the same in units of average pooling's
+    gain: tuple[float, ...]  # the same divided by the report's `average_separability`
     radius: tuple[float, ...]  # pixels
     smallest_gap: tuple[float, ...]
     largest_residual: float
@@ -54,11 +54,10 @@ def _joined(values: Sequence[float], form: str) -> str:
 
 
 def _row(operator: PoolingOperator) -> ReportRow:
-    ratio = operator.separability / operator.average_separability
     return ReportRow(
         alpha=operator.settings.alpha,
         separability=tuple(operator.separability.mean(1).tolist()),
-        gain=tuple(ratio.mean(1).tolist()),
+        gain=tuple(operator.gain().mean(1).tolist()),
         radius=tuple(operator.radius().mean(1).tolist()),
         smallest_gap=tuple(operator.gaps.min(1).values.tolist()),
         largest_residual=float(operator.residuals.max()),

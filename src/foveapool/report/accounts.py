@@ -13,6 +13,8 @@ from foveapool.pooling.operator import PoolingOperator
 from foveapool.records import Row
 from foveapool.report.examples import Examples
 
+NO_OPERATOR = "No operator"  # begins what is said of an account in which one is missing
+
 
 @dataclass(frozen=True)
 class Family:

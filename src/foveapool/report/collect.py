@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from foveapool.records import Row, read_rows
-from foveapool.report.accounts import Account
+from foveapool.report.accounts import NO_OPERATOR, Account
 from foveapool.report.operator_files import file_families, training_families
 from foveapool.report.told import (
     METRICS,
@@ -25,6 +25,7 @@ from foveapool.report.told import (
 from foveapool.runs import RESULT, RUNS, STUDY, TRAINING, read_json
 
 NOTE = "run.json"  # what `foveapool train` leaves in its folder
+UNNAMED = "training"  # the curve of such a folder, which is no setting of a study
 EXAMPLE = Path(__file__).parent / "assets" / "example"  # scripts/make_example_operator.py made it
 
 
@@ -200,9 +201,9 @@ def _of_files(title: str, files: Sequence[Path], folder: Path | None = None) -> 
             told = [(key.replace("_", " "), str(value)) for key, value in note.items()]
         except (OSError, ValueError):
             missing.append(f"No {NOTE}: data and network of these operators are not known.")
-        curve = read_curve(folder / METRICS, "training")
+        curve = read_curve(folder / METRICS, UNNAMED)
         if not found:
-            missing.append("No operator: fit one with `foveapool fit`.")
+            missing.append(f"{NO_OPERATOR}: fit one with `foveapool fit`.")
     told.append(("folder" if folder else "file", str(folder or files[0])))
     curves = () if curve is None else (curve,)
     return Account(title, tuple(told), found, curves=curves, missing=tuple(missing))

@@ -14,7 +14,7 @@ from typing import Any
 from torch import Tensor
 
 from foveapool.pooling.operator import PoolingOperator
-from foveapool.report.accounts import Account, Family, family, fits, kind
+from foveapool.report.accounts import NO_OPERATOR, Account, Family, family, fits, kind
 from foveapool.report.examples import Examples, choose_examples, examples_path
 from foveapool.report.told import TrainingFolder
 
@@ -79,7 +79,7 @@ def training_families(
         if own:
             found.append(_family(name, dict(own.values()), missing))
     if not found and not loader.left_out:
-        missing.append("No operator: no pooling of this run was fitted in closed form so far.")
+        missing.append(f"{NO_OPERATOR}: no pooling of this run was fitted in closed form so far.")
     loader.say_what_was_left_out()
     return tuple(found)
 

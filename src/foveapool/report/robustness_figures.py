@@ -40,7 +40,8 @@ def ratio_figure(
     there = {group: names for group, names in there.items() if names}
     if not there:
         wanted = ", ".join(name for names in groups.values() for name in names)
-        raise ValueError(f"ratios: got none that is in a group, wanted some of {wanted}")
+        got = ", ".join(sorted({name for own in ratios.values() for name in own})) or "none"
+        raise ValueError(f"ratios: got {got}; wanted some of the groups: {wanted}")
     if len(ratios) > len(_FILLS):
         raise ValueError(f"ratios: got {len(ratios)} networks, wanted at most {len(_FILLS)}")
     count = sum(map(len, there.values()))

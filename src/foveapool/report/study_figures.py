@@ -124,7 +124,11 @@ def of_metric(rows: Iterable[Row], metric: str | None) -> list[Row]:
     chosen = metric or (VALIDATION if VALIDATION in there else ERROR)
     own = [row for row in rows if row.metric == chosen]
     if not own:
-        raise ValueError(f"rows: got none of {chosen!r} among {len(rows)}, wanted some to draw")
+        such_as = f" such as {rows[0].metric!r}" if rows else ""
+        raise ValueError(
+            f"rows: got none of {chosen!r} among {len(rows)}{such_as}; wanted some to draw, those "
+            "that `foveapool study` writes"
+        )
     return own
 
 

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from foveapool.files import replacing
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 COLUMN = 3.3  # inches
+_SHORTEST = 12  # letters of a line in a legend
 FORMATS = ("png", "pdf", "svg")
 COLOURS = ("#000000", "#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
@@ -30,6 +32,7 @@ _SIGNED = ("#08214f", "#2166ac", "#92c5de", "#ffffff", "#fdc4a4", "#f0694a", "#d
 SEQUENTIAL = "cividis"
 
 TEXT, SMALL = 7.5, 7.0  # points
+_DIGIT, _Y_AXIS = 0.65 * SMALL / 72, 0.45  # inches across
 _LOOKS: dict[Any, Any] = {
     "font.size": TEXT,
     "axes.titlesize": TEXT,
@@ -123,18 +126,34 @@ def signed_colours() -> Colormap:
     return LinearSegmentedColormap.from_list("signed", list(_SIGNED))
 
 
-def log_axis(axes: Axes, values: Sequence[float], label: str, most: int = 8) -> None:
-    """Makes x logarithmic, with a tick at each value and numbers at no more than some `most`."""
+def log_axis(axes: Axes, values: Sequence[float], label: str) -> None:
+    """Makes x logarithmic, with a tick at each value and numbers where they have room."""
     axes.set_xscale("log")
     ticks = sorted(set(values))
-    apart = math.log(ticks[-1] / ticks[0]) / most
+    # Widths are known only when all is drawn: this is the panel's share less the y-axis and, at
+    # both ends, matplotlib's margins, a twentieth of what the ticks span.
+    inches = (_panel_width(axes) - _Y_AXIS) / 1.1
+    span = math.log(ticks[-1] / ticks[0])
+
+    def apart(low: float, high: float) -> bool:
+        letters = (len(f"{low:g}") + len(f"{high:g}")) / 2 + 0.5
+        return low == high or math.log(high / low) / span * inches >= letters * _DIGIT
+
+    # Both ends have their numbers; between them those that the ones to the right leave room for.
     numbered = ticks[-1:]
     for tick in ticks[-2::-1]:
-        if math.log(numbered[-1] / tick) >= apart:
+        if apart(tick, numbered[-1]) and apart(ticks[0], tick):
             numbered.append(tick)
     axes.set_xticks(ticks, [f"{tick:g}" if tick in numbered else "" for tick in ticks])
     axes.set_xticks([], minor=True)
     axes.set_xlabel(label)
+
+
+def _panel_width(axes: Axes) -> float:
+    """Inches of the figure for each of the panels that stand side by side."""
+    figure, place = axes.get_figure(root=True), axes.get_subplotspec()
+    assert figure is not None and place is not None
+    return figure.get_figwidth() / place.get_gridspec().ncols
 
 
 def value_axis(panels: Sequence[Axes]) -> None:
@@ -153,14 +172,24 @@ def one_two_five(value: float, place: float = 0) -> str:
 
 
 def legend_below(figure: Figure, panels: Iterable[Axes], columns: int = 3) -> None:
-    """One legend for the lines of these panels, each name once, under the figure."""
+    """One legend for the lines of these panels, each name once, under the figure.
+
+    Names too long for so many columns get fewer; one too long for the figure goes on below.
+    """
     found: dict[str, Any] = {}
     for axes in panels:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             found.setdefault(label, handle)
-    names, across = list(found), min(columns, len(found))
-    handles = [found[name] for name in names]
-    figure.legend(handles, names, loc="outside lower center", ncols=across, columnspacing=1.2)
+    longest = max(map(len, found), default=0)
+    looks: dict[str, Any] = {"loc": "outside lower center", "columnspacing": 1.2}
+    attempts = [(across, longest) for across in range(min(columns, len(found)), 0, -1)]
+    attempts += [(1, letters) for letters in range(longest - 1, _SHORTEST, -1)]
+    for across, letters in attempts:
+        names = [fill(name, letters) for name in found]
+        legend = figure.legend(list(found.values()), names, ncols=across, **looks)
+        if legend.get_window_extent().width <= figure.bbox.width:
+            return
+        legend.remove()
 
 
 def save_figure(

@@ -42,16 +42,12 @@ def radius_figure(sweeps: Sweeps, width: float = COLUMN) -> Figure:
 
 @styled
 def separability_figure(sweeps: Sweeps, width: float = COLUMN) -> Figure:
-    """S_b / S_w of the pooled values in units of average pooling's, against alpha.
+    """S_b / S_w of the pooled values in units of average pooling's mean, against alpha.
 
-    Drawn as `radius_figure` is; the level 1 is average pooling itself. A value below it is a map
-    that separates the classes less than averages do, on the images of the fit.
+    Drawn as `radius_figure` is; the level 1 is the mean of average pooling itself. A line below it
+    is a map that separates the classes less than averages do, on the images of the fit.
     """
-
-    def gain(operator: PoolingOperator) -> Tensor:
-        return operator.separability / operator.average_separability
-
-    figure = _against_alpha(sweeps, gain, width)
+    figure = _against_alpha(sweeps, PoolingOperator.gain, width)
     for axes in figure.axes:
         axes.axhline(1.0, color="0.4", linewidth=0.8, linestyle=(0, (6, 2)), zorder=0)
     value_axis(figure.axes)
@@ -79,7 +75,7 @@ def _against_alpha(
             low, high = ([float(getattr(v, end)()) for v in values] for end in ("min", "max"))
             axes.fill_between(at, low, high, color=look["color"], alpha=0.12, linewidth=0)
     for component, axes in enumerate(panels):
-        log_axis(tidy(axes), alphas, "alpha", most=8 if components == 1 else 5)
+        log_axis(tidy(axes), alphas, "alpha")
         axes.set_title(f"component {component + 1}")
     legend_below(figure, panels)
     return figure

@@ -33,6 +33,14 @@ class Paper:
     reconstructed: tuple[int, ...]
 
 
+def paper_on(data: str) -> Paper | None:
+    """The paper's figures where networks were measured on its data, CIFAR-10, else None.
+
+    Errors on other images say nothing beside them.
+    """
+    return paper() if data == "cifar10" else None
+
+
 @cache
 def paper() -> Paper:
     """The paper's figures for its ResNet on CIFAR-10.

@@ -1,4 +1,4 @@
-"""Tables in the shape of the paper's Tables 2 and 3, beside what the paper prints.
+"""Tables in the shape of the paper's Tables 2 and 3; on its data, beside what the paper prints.
 
 Plain text in cells: the command line prints them, documents take them as Markdown, others as CSV.
 Shares are in percent; 100 is the baseline's own CE and flip rate, and lower is better.
@@ -20,7 +20,7 @@ from foveapool.robustness.compare import (
     standing,
 )
 from foveapool.robustness.groups import NOISE_LEVELS, at_level, is_noise
-from foveapool.robustness.paper import paper
+from foveapool.robustness.paper import Paper, paper, paper_on
 from foveapool.robustness.result import RobustnessResult
 from foveapool.tabular import comma_separated, markdown
 
@@ -60,33 +60,44 @@ class Table:
         return comma_separated(self.header, self.rows)
 
 
-def tables(ours: RobustnessResult, baseline: RobustnessResult | None = None) -> list[Table]:
+def tables(
+    ours: RobustnessResult, baseline: RobustnessResult | None = None, data: str = ""
+) -> list[Table]:
     """All that can be said of a result: a summary, then corruptions and perturbations by group.
 
-    Without a baseline there are errors and flips, but neither CE nor flip rates nor counts.
+    Without a baseline there are errors and flips, but neither CE nor flip rates nor counts. The
+    paper's figures stand beside where `data`, the name of what was measured on, is "cifar10".
     """
-    found = [summary_table(ours, baseline)]
+    printed = paper_on(data)
+    found = [summary_table(ours, baseline, printed)]
     for group, names in CORRUPTION_GROUPS.items():
         if there := [name for name in names if name in ours.corruptions.errors]:
-            found.append(corruption_table(group, there, ours, baseline))
+            found.append(corruption_table(group, there, ours, baseline, printed))
     for group, names in PERTURBATION_GROUPS.items():
         if there := [name for name in names if levels(ours, name)]:
-            found.append(perturbation_table(group, there, ours, baseline))
+            found.append(perturbation_table(group, there, ours, baseline, printed))
     return found
 
 
-def summary_table(ours: RobustnessResult, baseline: RobustnessResult | None = None) -> Table:
+def summary_table(
+    ours: RobustnessResult,
+    baseline: RobustnessResult | None = None,
+    printed: Paper | None = None,
+) -> Table:
     """The means and counts in which papers sum a network up."""
-    columns = {model: standing(result) for model, result in _models(ours, baseline)}
+    columns = {model: standing(result) for model, result in _models(ours, baseline, printed)}
     if baseline is not None:
         columns[OURS] |= comparison(ours, baseline)
-    columns[PAPER_POOLING] |= comparison(paper().pooling, paper().baseline)
+    if printed is not None:
+        columns[PAPER_POOLING] |= comparison(printed.pooling, printed.baseline)
     rows = [
         (label, *(column.get(label, NONE) for column in columns.values()))
         for label in columns[OURS]
     ]
     told = " ".join(columns[OURS])
-    notes = [note for word, note in (("15 corruptions", RESTS), ("all 14", LEVELS)) if word in told]
+    notes = [RESTS] if printed is not None and "15 corruptions" in told else []
+    if "all 14" in told:
+        notes.append(LEVELS)
     header = ("percent, or how many", *columns)
     return Table("summary", "Summary", header, tuple(rows), tuple(notes))
 
@@ -96,26 +107,29 @@ def corruption_table(
     names: Sequence[str],
     ours: RobustnessResult,
     baseline: RobustnessResult | None = None,
+    printed: Paper | None = None,
 ) -> Table:
     """Errors by severity and CE of some corruptions, as in Table 2."""
     severities = sorted({s for name in names for s in ours.corruptions.errors[name]})
+    worked_out = () if printed is None else printed.reconstructed
     rows, notes = [], []
-    for model, result in _models(ours, baseline):
+    for model, result in _models(ours, baseline, printed):
         for severity in severities:
             cells = [_error(result, name, severity) for name in names]
             if all(cell == NONE for cell in cells):
                 continue
-            if model == PAPER_BASELINE and severity in paper().reconstructed:
+            if model == PAPER_BASELINE and severity in worked_out:
                 cells = [f"({cell})" for cell in cells]
                 notes.append(RECONSTRUCTED)
             rows.append((model, str(severity), *cells))
     if baseline is not None:
         ratios = corruption_ratios(ours, baseline)
-        rows += _ratio_rows("CE", names, ratios, paper().ce)
-        notes.insert(0, _counts("CE", f"{group} corruptions", names, ratios, paper().ce))
+        theirs = {} if printed is None else printed.ce
+        rows += _ratio_rows("CE", names, ratios, theirs)
+        notes.insert(0, _counts("CE", f"{group} corruptions", names, ratios, theirs))
         if len(severities) < 5:
             listed = ", ".join(map(str, severities))
-            notes.append(f"CE is over severity {listed} alone; the paper's is over all five.")
+            notes.append(f"CE is over severity {listed} alone, not over all five.")
     titles = [paper().corruption_titles.get(name, name) for name in names]
     title = f"Corruptions, {group}: error % by severity"
     header = ("", "severity", *titles)
@@ -127,20 +141,22 @@ def perturbation_table(
     names: Sequence[str],
     ours: RobustnessResult,
     baseline: RobustnessResult | None = None,
+    printed: Paper | None = None,
 ) -> Table:
     """Flip probabilities, those of noises by level, and flip rates, as in Table 3."""
     rows, notes = [], []
-    for model, result in _models(ours, baseline):
+    for model, result in _models(ours, baseline, printed):
         for level in NOISE_LEVELS:
             cells = [_flips(result, name, level) for name in names]
             if any(cell not in ("", NONE) for cell in cells):
                 rows.append((model, str(level), *cells))
     if baseline is not None:
         ratios = perturbation_ratios(ours, baseline)
-        rows += _ratio_rows("flip rate", names, ratios, paper().rate)
-        notes.append(_counts("flip rate", f"{group} perturbations", names, ratios, paper().rate))
+        theirs = {} if printed is None else printed.rate
+        rows += _ratio_rows("flip rate", names, ratios, theirs)
+        notes.append(_counts("flip rate", f"{group} perturbations", names, ratios, theirs))
         if any(is_noise(name) and len(levels(ours, name)) < len(NOISE_LEVELS) for name in names):
-            notes.append("Flip rates are over the levels shown; the paper's average all three.")
+            notes.append("Flip rates are over the levels shown, not over all three.")
     titles = [paper().perturbation_titles[name] for name in names]
     title = f"Perturbations, {group}: flip probability %"
     header = ("", "level", *titles)
@@ -148,12 +164,14 @@ def perturbation_table(
 
 
 def _models(
-    ours: RobustnessResult, baseline: RobustnessResult | None
+    ours: RobustnessResult, baseline: RobustnessResult | None, printed: Paper | None
 ) -> list[tuple[str, RobustnessResult]]:
     """The models that a table has rows or columns of."""
     found = [(BASELINE, baseline)] if baseline is not None else []
-    paper_models = [(PAPER_BASELINE, paper().baseline), (PAPER_POOLING, paper().pooling)]
-    return [*found, (OURS, ours), *paper_models]
+    found.append((OURS, ours))
+    if printed is not None:
+        found += [(PAPER_BASELINE, printed.baseline), (PAPER_POOLING, printed.pooling)]
+    return found
 
 
 def _error(result: RobustnessResult, name: str, severity: int) -> str:

@@ -7,6 +7,7 @@ of them (`selection.csv`, `rows.csv`). The trainings themselves lie beside, shar
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import statistics
 from collections.abc import Mapping, Sequence
@@ -42,7 +43,8 @@ class Plan:
 
     trainings: tuple[Training, ...]
     done: int
-    seconds: float  # one training after the other
+    seconds: float  # one training after the other; not a number where that is not known
+    unknown: str = ""  # why it is not: data that are not there to try it with
 
     @property
     def left(self) -> int:
@@ -73,8 +75,11 @@ def plan(study: Study, runs: Runs, means: Means) -> Plan:
 
     run_study(study, rehearse)
     left = [each for each in asked.values() if runs.result(each.name, each.facts) is None]
-    seconds = _seconds(study, left, runs, means) if left else 0.0
-    return Plan(tuple(asked.values()), len(asked) - len(left), seconds)
+    try:
+        seconds, unknown = _seconds(study, left, runs, means) if left else 0.0, ""
+    except FileNotFoundError as error:
+        seconds, unknown = math.nan, str(error)
+    return Plan(tuple(asked.values()), len(asked) - len(left), seconds, unknown)
 
 
 def _seconds(study: Study, left: Sequence[Training], runs: Runs, means: Means) -> float:
@@ -116,7 +121,9 @@ def check_space(study: Study, runs: Runs, at_once: int) -> None:
     fits = sum(len(s.settings(network)) * s.parts for s in study.searches)
     fits += len(study.arms) * study.seeds
     needed = weights + kept * SCATTER_BYTES + fits * OPERATOR_BYTES + SPARE_BYTES
-    free = shutil.disk_usage(runs.root).free
+    root = runs.root.absolute()
+    there = next(path for path in (root, *root.parents) if path.exists())
+    free = shutil.disk_usage(there).free
     if free < needed:
         raise OSError(
             f"{runs.root}: {free / 1e9:.1f} GB are free, wanted {needed / 1e9:.1f} GB for "
@@ -126,6 +133,7 @@ def check_space(study: Study, runs: Runs, at_once: int) -> None:
 
 def conduct(study: Study, engine: Engine) -> Tables:
     """Does the study and writes its tables; what is finished already is only read."""
+    engine.runs.make()
     folder = engine.runs.study(study.name)
     folder.mkdir(parents=True, exist_ok=True)
     # Says at once, not after hours, that scipy is missing.

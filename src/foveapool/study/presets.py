@@ -36,6 +36,15 @@ def preset_names() -> list[str]:
     return sorted(file.name.removesuffix(".toml") for file in folder.iterdir())
 
 
+def preset_titles() -> dict[str, str]:
+    """What each of these studies is about, by its name: to choose one."""
+    return {name: tomllib.loads(_text(name)).get("title", "") for name in preset_names()}
+
+
+def _text(name: str) -> str:
+    return (resources.files("foveapool.study") / "presets" / f"{name}.toml").read_text("utf-8")
+
+
 def read_preset(which: str, changes: Mapping[str, Any] | None = None) -> Study:
     """The study of a preset's name or of a TOML file; `changes` are laid over it.
 
@@ -54,8 +63,7 @@ def read_preset(which: str, changes: Mapping[str, Any] | None = None) -> Study:
             raise ValueError(
                 f"preset: got {which!r}, wanted a TOML file or one of {', '.join(names)}{hint}"
             )
-        name = which
-        text = (resources.files("foveapool.study") / "presets" / f"{which}.toml").read_text("utf-8")
+        name, text = which, _text(which)
     try:
         return _study(name, _laid_over(tomllib.loads(text), changes or {}))
     except (ValueError, TypeError) as error:
@@ -81,8 +89,7 @@ def _study(name: str, tables: dict[str, Any]) -> Study:
     data = _table(tables, "data", ("name", "seed", "share", "options"))
     if "name" not in data:
         raise ValueError("[data]: got no name, wanted the name of a data set")
-    if str(data["name"]).partition(":")[0] not in [each.partition(":")[0] for each in NAMES]:
-        raise ValueError(f"[data]: got {data['name']!r}, wanted one of {', '.join(NAMES)}")
+    check_data_name(data["name"], "[data]")
     network = dict(_table(tables, "network"))
     setting = Setting(
         network=network.pop("name", "cnn"), width=network.pop("width", 64), options=network
@@ -103,6 +110,16 @@ def _study(name: str, tables: dict[str, Any]) -> Study:
         arms=arms,
         **_trials(_table(tables, "trials", ("seeds", "robustness"))),
     )
+
+
+def check_data_name(name: str, where: str = "data") -> None:
+    """Refuses data that there are none of, with near names; `where` says what was to name them."""
+    kinds = [each.partition(":")[0] for each in NAMES]
+    kind = str(name).partition(":")[0]
+    if kind not in kinds:
+        near = difflib.get_close_matches(kind, kinds)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ValueError(f"{where}: got {name!r}, wanted one of {', '.join(NAMES)}{hint}")
 
 
 def _recipe(network: str, data: str, changes: Mapping[str, Any]) -> Recipe:

@@ -6,6 +6,7 @@ business. All trainings of one folder of runs are shared between the studies in 
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -14,7 +15,7 @@ from typing import Any
 from foveapool.records import Row
 from foveapool.study.robust import check_asked
 from foveapool.study.select import Search, Selection, select
-from foveapool.study.setting import BASELINE, FITTED, Pool, Setting
+from foveapool.study.setting import BASELINE, FITTED, POOLINGS, Pool, Setting
 from foveapool.study.training import Source, Training
 from foveapool.study.trials import Trials, selection_rows, trial_rows
 from foveapool.training.recipe import Recipe
@@ -31,6 +32,12 @@ class Arm:
     choices: dict[str, Any] = field(default_factory=dict)  # of `Pool`; placement
 
     def __post_init__(self) -> None:
+        if self.pooling not in POOLINGS:
+            near = difflib.get_close_matches(str(self.pooling), POOLINGS)
+            hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
+            raise ValueError(
+                f"arm: got the pooling {self.pooling!r}, wanted one of {', '.join(POOLINGS)}{hint}"
+            )
         if self.is_searched and "placement" in self.choices:
             raise ValueError(
                 f"arm {self.pooling}: got a placement and no layer; the search finds both, or the "

@@ -28,6 +28,28 @@ class Downsampling:
     calls: int  # how often one forward pass goes through it
 
 
+class DownsamplingLayers(list[Downsampling]):
+    """Such layers in the order of the forward pass; `print` shows them as a table."""
+
+    def __str__(self) -> str:
+        lines = [("layer", "kind", "channels", "map", "components", "reads the same as")]
+        for each in self:
+            sizes = [f"{height}x{width}" for height, width in (each.in_shape, each.out_shape)]
+            lines.append(
+                (
+                    each.name,
+                    each.kind,
+                    f"{each.in_channels} -> {each.out_channels}",
+                    " -> ".join(sizes),
+                    f"{each.components}" + ("" if each.exact else " and a 1x1 convolution"),
+                    ", ".join(each.siblings),
+                )
+            )
+        wide = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        padded = ([f"{cell:<{n}}" for cell, n in zip(cells, wide, strict=True)] for cells in lines)
+        return "\n".join("  ".join(cells).rstrip() for cells in padded)
+
+
 @dataclass
 class _Visit:
     module: nn.Module
@@ -37,8 +59,8 @@ class _Visit:
     calls: int = 1
 
 
-def downsampling_layers(model: nn.Module, example: Any) -> list[Downsampling]:
-    """The convolutions and poolings in `model` that shrink a map, in the order of the forward pass.
+def downsampling_layers(model: nn.Module, example: Any) -> DownsamplingLayers:
+    """The convolutions and poolings in `model` that shrink a map, a list that prints as a table.
 
     `example` is what the model is called with: a tensor, a tuple of arguments or a dict of them.
     Names are those inside of `torch.compile` and `DistributedDataParallel`. Global pooling, down
@@ -49,6 +71,9 @@ def downsampling_layers(model: nn.Module, example: Any) -> list[Downsampling]:
     >>> found = downsampling_layers(model, torch.ones(1, 3, 8, 8))
     >>> [(layer.name, layer.components) for layer in found]
     [('1', 2)]
+    >>> print(found)
+    layer  kind    channels  map         components  reads the same as
+    1      Conv2d  8 -> 16   8x8 -> 4x4  2
     """
     model = unwrapped(model)
     visits: dict[str, _Visit] = {}
@@ -69,7 +94,7 @@ def downsampling_layers(model: nn.Module, example: Any) -> list[Downsampling]:
     }
     with dry_run(model), hooked((m, visit(name)) for name, m in candidates.items()):
         call(model, example)
-    return [_described(name, visits) for name in visits]
+    return DownsamplingLayers(_described(name, visits) for name in visits)
 
 
 def _strides(module: nn.Module) -> bool:

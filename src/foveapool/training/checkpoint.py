@@ -23,6 +23,7 @@ from foveapool.training.configuration import differences
 from foveapool.training.metrics import METRICS, EpochRecord
 
 CHECKPOINT = "checkpoint.safetensors"
+_AFRESH = "start afresh with resume=False, on the command line --no-resume"
 
 
 @dataclass(frozen=True)
@@ -65,13 +66,13 @@ class RunFolder:
         if found:
             raise ValueError(
                 f"{self.folder}: holds a training of another configuration: {'; '.join(found)}. "
-                "Choose another folder, or start afresh without resuming"
+                f"Choose another folder, or {_AFRESH}"
             )
         shapes = {name: (tensor.shape, tensor.dtype) for name, tensor in tensors.items()}
         if shapes != {name: (tensor.shape, tensor.dtype) for name, tensor in saved.items()}:
             raise ValueError(
                 f"{self.path}: holds other tensors than this training has; it was written on "
-                "another kind of device or by another version: start afresh without resuming"
+                f"another kind of device or by another version: {_AFRESH}"
             )
         with torch.no_grad():
             for name, tensor in tensors.items():

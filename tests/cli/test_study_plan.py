@@ -1,0 +1,65 @@
+"""`foveapool study` before it trains: a plan needs no data and writes nothing; mistakes come up."""
+
+import pytest
+from typer.testing import CliRunner
+
+from foveapool.cli.main import application
+from foveapool.cli.study import _time
+from foveapool.records import COLUMNS
+from foveapool.study.conduct import Plan
+from foveapool.study.presets import read_preset
+from foveapool.study.trial import Trial
+
+QUICK = ("--at-once", 1, "--device", "cpu")
+
+
+def study(*words):
+    done = CliRunner().invoke(application(), ["study", *map(str, words), *map(str, QUICK)])
+    assert "Traceback" not in done.output
+    return done
+
+
+def test_a_plan_needs_no_data_and_writes_nothing(tmp_path):
+    where = ("--runs", tmp_path / "runs", "--data-root", tmp_path / "nothing")
+    done = study("table1-cnn-svhn-reduced", "--dry-run", *where)
+    assert done.exit_code == 0, done.output
+    assert "search closed-form: " in done.stdout and " trainings, 0 of them done; " in done.stdout
+    assert f"is unknown: svhn: not in {tmp_path / 'nothing'}" in done.stdout
+    assert "`foveapool data download svhn` fetches" in done.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [
+        (0.4, "less than a second for the other 2, 1 at once"),
+        (3725.2, "about 1:02:05 for the other 2, 1 at once"),
+    ],
+)
+def test_the_time_is_told_in_words_that_fit_it(seconds, told):
+    demo = read_preset("demo")
+    trainings = tuple(demo.training(demo.network, seed) for seed in range(3))
+    assert _time(Plan(trainings, 1, seconds), 1) == told
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("folder", "folder"),
+        ("note.txt/all.csv", "note.txt/all.csv: cannot be written, since"),
+        ("older.csv", "older.csv: got columns"),
+        ("binary.csv", "binary.csv: got what is no text"),
+    ],
+)
+def test_a_file_for_results_is_tried_before_anything_is_trained(
+    tmp_path, monkeypatch, given, message
+):
+    monkeypatch.setattr(Trial, "run", None)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "note.txt").write_text("a note")
+    (tmp_path / "older.csv").write_text(",".join(COLUMNS[:-1]) + "\n")
+    (tmp_path / "binary.csv").write_bytes(b"\xff\x00\xfe")
+    there = sorted(tmp_path.iterdir())
+    done = study("demo", "--runs", tmp_path / "runs", "--results", tmp_path / given)
+    assert done.exit_code == 2 and message in done.stderr
+    assert sorted(tmp_path.iterdir()) == there
