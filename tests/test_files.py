@@ -8,7 +8,7 @@ import time
 import pytest
 
 from foveapool import files
-from foveapool.files import held, replacing, write_text
+from foveapool.files import clear_leftovers, held, replacing, write_text
 
 # The file by itself: with the package comes torch, which takes seconds.
 HOLD = """
@@ -27,6 +27,13 @@ def holder(path, seconds):
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout.readline() == "held\n"
     return process
+
+
+def test_leftovers_of_one_file_are_cleared_and_no_others(tmp_path):
+    for name in (".file.x1", ".file.x2", ".files.x1", "file", ".other.x1"):
+        (tmp_path / name).write_text("")
+    clear_leftovers(tmp_path / "file")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".files.x1", ".other.x1", "file"]
 
 
 def test_a_file_is_replaced_when_it_is_complete(tmp_path):

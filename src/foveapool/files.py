@@ -31,6 +31,12 @@ def replacing(path: Path) -> Iterator[Path]:
         raise
 
 
+def clear_leftovers(path: Path) -> None:
+    """Removes what killed processes had begun to write to `path`; for who alone may write it."""
+    for leftover in path.parent.glob(f".{path.name}.*"):
+        leftover.unlink(missing_ok=True)
+
+
 def write_text(path: Path, text: str) -> None:
     """Writes a text file, whole or not at all."""
     with replacing(path) as temporary:

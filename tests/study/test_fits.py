@@ -68,6 +68,25 @@ def test_alphas_norms_and_components_share_one_scatter(runs, summed):
     assert len(summed) == 6
 
 
+def test_what_a_killed_process_left_of_a_scatter_is_removed(runs, monkeypatch):
+    one, folder = training(("closed-form", 3)), runs.folder(training().name)
+
+    class Killed(BaseException):
+        """As if by SIGKILL: nobody tidies up."""
+
+    def write_and_die(scatter, path):
+        (folder / f".{path.name}.half").write_text("half")
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fits.Scatter, "save", write_and_die)
+        with pytest.raises(Killed):
+            operators_of(one, runs, CPU)
+    assert list(folder.glob(".*"))
+    operators_of(one, runs, CPU)
+    assert not list(folder.glob(".*"))
+
+
 def test_each_pool_gets_what_its_choices_ask_for(runs):
     pools = [Pool("closed-form", 3, alpha, norm) for alpha in (5.0, 400.0) for norm in ("l1", "l2")]
     found = [operators_of(training(pool), runs, CPU)[3] for pool in pools]

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from torch import nn
 
-from foveapool.files import held
+from foveapool.files import clear_leftovers, held
 from foveapool.networks.sites import site_at
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.pooling.scatter import Scatter
@@ -81,6 +81,7 @@ def _scatter(
         kept = _read(Scatter, path, runs, lambda found: found.in_shape == shape)
         if kept is not None:
             return kept
+        clear_leftovers(path)
         network.load_state_dict(weights_of(training, runs, means))
         data = trial_of(training, means).data
         scatter = scatter_at(network, data, module, means.device, pool=pool)

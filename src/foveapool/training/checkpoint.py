@@ -17,7 +17,7 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from foveapool.files import held
+from foveapool.files import clear_leftovers, held
 from foveapool.pooling.storage import load_tensors, save_tensors
 from foveapool.training.configuration import differences
 from foveapool.training.metrics import METRICS, EpochRecord
@@ -48,10 +48,8 @@ class RunFolder:
     def locked(self) -> Iterator[None]:
         """Holds the folder for this process; refuses where another one holds it."""
         with held(self.folder / "lock"):
-            # What a killed process was writing when it died.
             for name in (CHECKPOINT, METRICS):
-                for leftover in self.folder.glob(f".{name}.*"):
-                    leftover.unlink(missing_ok=True)
+                clear_leftovers(self.folder / name)
             yield
 
     def restore(self, tensors: Mapping[str, Tensor]) -> Position | None:

@@ -174,7 +174,7 @@ function showReadings(explorer, root, component) {
   const lines = [
     ["strongest weight", signed(told.strongest, told.digits), `at ${told.where}`],
     ["sum of weights", signed(told.sum, Math.max(1, told.digits - 1)), ""],
-    ["separability", short(told.separability), `${short(told.gain)} \u00d7 average pooling`],
+    ["separability", short(told.separability), `${short(told.gain)} \u00d7 average pooling here`],
     ["radius", `${short(told.radius)} px`, `gap to the next ${short(told.gap)}`],
   ];
   if (map)
