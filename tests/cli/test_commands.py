@@ -55,6 +55,10 @@ def test_layers_lists_what_shrinks(network):
             "error: network: network.py:small does not take an input of shape (1, 1, 32, 32): "
             "RuntimeError: Given groups=1",
         ),
+        (
+            ("layers", "network.py:small", "--options", '{"colour": 1}'),
+            "network.py:small cannot be made with {'colour': 1}: TypeError",
+        ),
         (("fit", "nowhere"), "wanted a run folder of `foveapool train`"),
     ],
 )

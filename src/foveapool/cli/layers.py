@@ -59,7 +59,14 @@ def made(network: str, options: str = "{}") -> nn.Module:
     if not hasattr(module, name):
         raise ValueError(f"network: {source} has no {name!r}")
     value: Any = getattr(module, name)
-    model = value if isinstance(value, nn.Module) else value(**arguments)
+    try:
+        model = value if isinstance(value, nn.Module) else value(**arguments)
+    except Exception as error:  # what makes a network of one's own may raise anything
+        first = next(iter(str(error).splitlines()), "")
+        raise ValueError(
+            f"network: {network} cannot be made with {arguments}: {type(error).__name__}: {first}; "
+            "give its arguments by --options"
+        ) from error
     if not isinstance(model, nn.Module):
         raise ValueError(f"network: {network} made a {type(model).__name__}, wanted an nn.Module")
     return model

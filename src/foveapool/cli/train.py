@@ -15,10 +15,9 @@ import typer
 from foveapool.cli.errors import user_errors
 from foveapool.cli.fit import RUN
 from foveapool.cli.options import DataRoot, Device
-from foveapool.data.registry import NAMES, load_data
+from foveapool.data.registry import NAMES, check_data_name, load_data
 from foveapool.files import write_text
 from foveapool.networks.build import NETWORKS, build, check_options
-from foveapool.study.presets import check_data_name
 from foveapool.training.loop import train
 from foveapool.training.parallel import Workers, chosen_device, torchrun_workers
 from foveapool.training.progress import Progress, progress_bar

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,16 @@ _OPTIONS = {"street-digits": {"train_size", "test_size"}, "folder": {"size"}}
 def resolve_root(root: Path | None) -> Path:
     """Where files are looked for and downloaded to: `root`, or ~/.cache/foveapool if None."""
     return (root or Path("~/.cache/foveapool")).expanduser()
+
+
+def check_data_name(name: str, where: str = "data") -> None:
+    """Refuses data that there are none of, with near names; `where` says what was to name them."""
+    kinds = [each.partition(":")[0] for each in NAMES]
+    kind = str(name).partition(":")[0]
+    if kind not in kinds:
+        near = difflib.get_close_matches(kind, kinds)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ValueError(f"{where}: got {name!r}, wanted one of {', '.join(NAMES)}{hint}")
 
 
 def load_data(name: str, root: Path | None = None, data_seed: int = 0, **options: Any) -> DataSet:

@@ -19,7 +19,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from foveapool.data.registry import NAMES
+from foveapool.data.registry import check_data_name
 from foveapool.study.select import Halving, Search
 from foveapool.study.setting import Pool, Setting
 from foveapool.study.study import Arm, Study
@@ -110,16 +110,6 @@ def _study(name: str, tables: dict[str, Any]) -> Study:
         arms=arms,
         **_trials(_table(tables, "trials", ("seeds", "robustness"))),
     )
-
-
-def check_data_name(name: str, where: str = "data") -> None:
-    """Refuses data that there are none of, with near names; `where` says what was to name them."""
-    kinds = [each.partition(":")[0] for each in NAMES]
-    kind = str(name).partition(":")[0]
-    if kind not in kinds:
-        near = difflib.get_close_matches(kind, kinds)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"{where}: got {name!r}, wanted one of {', '.join(NAMES)}{hint}")
 
 
 def _recipe(network: str, data: str, changes: Mapping[str, Any]) -> Recipe:
