@@ -18,17 +18,18 @@ LONGEST = 300
 # A room is a folder or a module directly under the package, with the rooms it may know.
 # "foveapool" is the package itself: importing it from a room below would close a circle.
 PARTS = {"files", "modes", "pooling", "surgery", "networks", "data", "training", "robustness"}
-PARTS |= {"pairs", "records", "runs", "tabular"}
+PARTS |= {"near", "pairs", "records", "runs", "tabular"}
 ROOMS = {
     "files": set(),
     "modes": set(),
+    "near": set(),
     "tabular": set(),
-    "pooling": {"files"},
+    "pooling": {"files", "near"},
     "surgery": {"files", "modes", "pooling"},
-    "networks": {"pooling"},
-    "data": {"files"},
-    "training": {"files", "modes", "data", "pooling"},
-    "robustness": {"files", "modes", "tabular"},
+    "networks": {"near", "pooling"},
+    "data": {"files", "near"},
+    "training": {"files", "modes", "near", "data", "pooling"},
+    "robustness": {"files", "modes", "near", "tabular"},
     "records": set(),
     "pairs": {"records"},
     "runs": {"files"},

@@ -9,7 +9,16 @@ import pytest
 from matplotlib.colors import to_rgb
 
 from foveapool.report import style
-from foveapool.report.style import FORMATS, line, log_axis, new_figure, save_figure, styled, tidy
+from foveapool.report.style import (
+    FORMATS,
+    legend_below,
+    line,
+    log_axis,
+    new_figure,
+    save_figure,
+    styled,
+    tidy,
+)
 
 STARTS = {"png": b"\x89PNG", "pdf": b"%PDF", "svg": b"<?xml"}
 
@@ -107,3 +116,13 @@ def test_without_matplotlib_the_extra_is_named(monkeypatch):
 def test_figures_are_drawn_without_pyplot():
     folder = Path(style.__file__).parent
     assert [path for path in folder.glob("*.py") if "pyplot" in path.read_text("utf-8")] == []
+
+
+@styled
+def test_a_figure_too_narrow_for_its_legend_keeps_it():
+    figure = new_figure(0.3, 2)
+    axes = figure.subplots()
+    axes.plot([1, 2], label="a name that has no room")
+    legend_below(figure, [axes])
+    (legend,) = figure.legends
+    assert " ".join(legend.get_texts()[0].get_text().split()) == "a name that has no room"

@@ -14,7 +14,7 @@ import typer
 from torch import nn
 
 from foveapool.cli.errors import user_errors
-from foveapool.surgery.find import Downsampling, downsampling_layers
+from foveapool.surgery.find import DownsamplingLayers, downsampling_layers
 
 
 def layers_command(
@@ -38,10 +38,9 @@ def layers_command(
         try:
             found = downsampling_layers(model, example)
         except Exception as error:  # a network of one's own may raise anything
-            first = next(iter(str(error).splitlines()), "")
             raise ValueError(
                 f"network: {network} does not take an input of shape {tuple(example.shape)}: "
-                f"{type(error).__name__}: {first}; is --input right?"
+                f"{_in_a_line(error)}; is --input right?"
             ) from error
     show(found)
 
@@ -62,14 +61,18 @@ def made(network: str, options: str = "{}") -> nn.Module:
     try:
         model = value if isinstance(value, nn.Module) else value(**arguments)
     except Exception as error:  # what makes a network of one's own may raise anything
-        first = next(iter(str(error).splitlines()), "")
         raise ValueError(
-            f"network: {network} cannot be made with {arguments}: {type(error).__name__}: {first}; "
-            "give its arguments by --options"
+            f"network: {network} cannot be made with {arguments}: {_in_a_line(error)}; give its "
+            "arguments by --options"
         ) from error
     if not isinstance(model, nn.Module):
         raise ValueError(f"network: {network} made a {type(model).__name__}, wanted an nn.Module")
     return model
+
+
+def _in_a_line(error: Exception) -> str:
+    first = next(iter(str(error).splitlines()), "")
+    return f"{type(error).__name__}: {first}"
 
 
 def _module(source: str) -> Any:
@@ -96,7 +99,7 @@ def image_size(text: str) -> tuple[int, int, int]:
     return channels, height, width
 
 
-def show(found: list[Downsampling]) -> None:
+def show(found: DownsamplingLayers) -> None:
     """The layers as a table."""
     from rich.console import Console
     from rich.table import Table
@@ -105,16 +108,8 @@ def show(found: list[Downsampling]) -> None:
         typer.echo("no convolution or pooling of this network shrinks a (B, C, H, W) map")
         return
     table = Table()
-    for title in ("layer", "kind", "channels", "map", "components", "reads the same as"):
+    for title in found.header:
         table.add_column(title, overflow="fold")
-    for each in found:
-        sizes = [f"{shape[0]}x{shape[1]}" for shape in (each.in_shape, each.out_shape)]
-        table.add_row(
-            each.name,
-            each.kind,
-            f"{each.in_channels} -> {each.out_channels}",
-            " -> ".join(sizes),
-            f"{each.components}" + ("" if each.exact else " and a 1x1 convolution"),
-            ", ".join(each.siblings),
-        )
+    for cells in found.cells():
+        table.add_row(*cells)
     Console().print(table)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from foveapool.data.npz import read_npz
 from foveapool.data.official import OfficialSet, read_official
 from foveapool.data.street_digits import street_digits
 from foveapool.data.svhn import SVHN
+from foveapool.near import did_you_mean
 
 # The reduced set is a random part of the training images and needs the same files.
 OFFICIAL: dict[str, OfficialSet] = {
@@ -38,8 +38,7 @@ def check_data_name(name: str, where: str = "data") -> None:
     kinds = [each.partition(":")[0] for each in NAMES]
     kind = str(name).partition(":")[0]
     if kind not in kinds:
-        near = difflib.get_close_matches(kind, kinds)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+        hint = did_you_mean(kind, kinds)
         raise ValueError(f"{where}: got {name!r}, wanted one of {', '.join(NAMES)}{hint}")
 
 

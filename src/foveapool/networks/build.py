@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import random
 from collections.abc import Iterable
@@ -11,6 +10,7 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
+from foveapool.near import did_you_mean
 from foveapool.networks.cnn import CNN
 from foveapool.networks.resnet import PreActResNet18
 
@@ -35,14 +35,12 @@ def build(name: str, *, seed: int, **options: Any) -> CNN | PreActResNet18:
 def check_options(name: str, options: Iterable[str]) -> None:
     """Refuses a network that is not there, and names of arguments that it does not have."""
     if name not in NETWORKS:
-        near = difflib.get_close_matches(str(name), NETWORKS)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+        hint = did_you_mean(name, NETWORKS)
         raise ValueError(f"network: got {name!r}, wanted one of {', '.join(NETWORKS)}{hint}")
     known = list(inspect.signature(NETWORKS[name]).parameters)
     for option in options:
         if option not in known:
-            near = difflib.get_close_matches(option, known)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
+            hint = did_you_mean(option, known)
             raise ValueError(f"{name}: got the option {option!r}, wanted among {known}{hint}")
 
 

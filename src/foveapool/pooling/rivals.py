@@ -8,7 +8,6 @@ pooling itself and all training live elsewhere.
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Callable, Sequence
 
@@ -16,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from foveapool.near import did_you_mean
 from foveapool.pooling import grid
 from foveapool.pooling.module import LinearPool2d
 from foveapool.pooling.rival_base import Rival
@@ -238,7 +238,6 @@ def rival(
     torch.Size([1, 6, 4, 3])
     """
     if name not in RIVALS:
-        near = difflib.get_close_matches(name, RIVALS)
-        hint = f"did you mean {' or '.join(map(repr, near))}?" if near else "choose one of these"
-        raise ValueError(f"name: got {name!r}, wanted one of {', '.join(RIVALS)}; {hint}")
+        hint = did_you_mean(name, RIVALS, most=3) or "; choose one of these"
+        raise ValueError(f"name: got {name!r}, wanted one of {', '.join(RIVALS)}{hint}")
     return RIVALS[name](channels, in_shape, out_shape, components)

@@ -184,12 +184,14 @@ def legend_below(figure: Figure, panels: Iterable[Axes], columns: int = 3) -> No
     looks: dict[str, Any] = {"loc": "outside lower center", "columnspacing": 1.2}
     attempts = [(across, longest) for across in range(min(columns, len(found)), 0, -1)]
     attempts += [(1, letters) for letters in range(longest - 1, _SHORTEST, -1)]
+    legend = None
     for across, letters in attempts:
+        if legend is not None:
+            legend.remove()
         names = [fill(name, letters) for name in found]
         legend = figure.legend(list(found.values()), names, ncols=across, **looks)
         if legend.get_window_extent().width <= figure.bbox.width:
             return
-        legend.remove()
 
 
 def save_figure(

@@ -6,8 +6,9 @@ Plain tuples, so that metrics need no image code. What each name does to an imag
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
+
+from foveapool.near import did_you_mean
 
 STANDARD_CORRUPTIONS = (
     "gaussian_noise",
@@ -88,6 +89,5 @@ def check_name(kind: str, name: str, known: Iterable[str]) -> None:
     """ValueError with the nearest known names if `name` is none of them."""
     known = list(known)
     if name not in known:
-        near = difflib.get_close_matches(str(name), known)
-        hint = f"did you mean {' or '.join(map(repr, near))}?" if near else "choose one of these"
-        raise ValueError(f"{kind}: got {name!r}, wanted one of {', '.join(known)}; {hint}")
+        hint = did_you_mean(name, known, most=3) or "; choose one of these"
+        raise ValueError(f"{kind}: got {name!r}, wanted one of {', '.join(known)}{hint}")

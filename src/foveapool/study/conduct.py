@@ -25,6 +25,7 @@ from foveapool.study.cost import parameters
 from foveapool.study.engine import Engine, in_order
 from foveapool.study.study import Study, Tables, run_study
 from foveapool.study.training import Means, Training, trial_of
+from foveapool.study.trials import COSTS
 from foveapool.training.loop import train
 
 TABLES = ("selection.csv", "rows.csv")
@@ -69,7 +70,7 @@ def plan(study: Study, runs: Runs, means: Means) -> Plan:
             "torch": "",
             "commit": "",
         }
-        costs = dict.fromkeys(("seconds", "fit_seconds", "parameters", "multiply_adds"), 0)
+        costs = dict.fromkeys(COSTS, 0)
         found = {each.name: runs.result(each.name, each.facts) for each in trainings}
         return {name: result or {**empty, **costs} for name, result in found.items()}
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from foveapool.data.registry import check_data_name
+from foveapool.near import did_you_mean
 from foveapool.study.select import Halving, Search
 from foveapool.study.setting import Pool, Setting
 from foveapool.study.study import Arm, Study
@@ -173,6 +174,5 @@ def _check_keys(where: str, table: Any, known: Collection[str]) -> None:
         raise ValueError(f"{where}: got {table!r}, wanted a table")
     for key in table:
         if key not in known:
-            near = difflib.get_close_matches(key, known)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
+            hint = did_you_mean(key, known)
             raise ValueError(f"{where}: got the key {key!r}, wanted among {', '.join(known)}{hint}")

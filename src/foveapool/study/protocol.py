@@ -18,6 +18,7 @@ from foveapool.study.cost import multiply_adds, parameters
 from foveapool.study.fits import keep_weights, operators_of
 from foveapool.study.robust import measured
 from foveapool.study.training import Means, Training, trial_of
+from foveapool.study.trials import COSTS
 from foveapool.training.checkpoint import CHECKPOINT
 from foveapool.training.progress import Progress
 
@@ -95,5 +96,5 @@ def _trained(
 
 def _diverged(why: str) -> dict[str, Any]:
     """The result of a training that came to no numbers: it gets everything wrong."""
-    costs = dict.fromkeys(("seconds", "fit_seconds", "parameters", "multiply_adds"), 0)
+    costs = dict.fromkeys(COSTS, 0)
     return {"error": 100.0, "loss": None, "alphas": {}, "diverged": why, **costs}

@@ -6,12 +6,12 @@ business. All trainings of one folder of runs are shared between the studies in 
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from foveapool.near import did_you_mean
 from foveapool.records import Row
 from foveapool.study.robust import check_asked
 from foveapool.study.select import Search, Selection, select
@@ -33,8 +33,7 @@ class Arm:
 
     def __post_init__(self) -> None:
         if self.pooling not in POOLINGS:
-            near = difflib.get_close_matches(str(self.pooling), POOLINGS)
-            hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
+            hint = did_you_mean(self.pooling, POOLINGS, most=3)
             raise ValueError(
                 f"arm: got the pooling {self.pooling!r}, wanted one of {', '.join(POOLINGS)}{hint}"
             )

@@ -31,8 +31,11 @@ class Downsampling:
 class DownsamplingLayers(list[Downsampling]):
     """Such layers in the order of the forward pass; `print` shows them as a table."""
 
-    def __str__(self) -> str:
-        lines = [("layer", "kind", "channels", "map", "components", "reads the same as")]
+    header = ("layer", "kind", "channels", "map", "components", "reads the same as")
+
+    def cells(self) -> list[tuple[str, ...]]:
+        """A line of the table for each layer, in words."""
+        lines: list[tuple[str, ...]] = []
         for each in self:
             sizes = [f"{height}x{width}" for height, width in (each.in_shape, each.out_shape)]
             lines.append(
@@ -45,6 +48,10 @@ class DownsamplingLayers(list[Downsampling]):
                     ", ".join(each.siblings),
                 )
             )
+        return lines
+
+    def __str__(self) -> str:
+        lines = [self.header, *self.cells()]
         wide = [max(map(len, column)) for column in zip(*lines, strict=True)]
         padded = ([f"{cell:<{n}}" for cell, n in zip(cells, wide, strict=True)] for cells in lines)
         return "\n".join("  ".join(cells).rstrip() for cells in padded)

@@ -5,13 +5,14 @@ Nothing is trained here; `optimiser.py` and `loop.py` do what a recipe says.
 
 from __future__ import annotations
 
-import difflib
 import math
 import os
 import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
+
+from foveapool.near import did_you_mean
 
 OPTIMISERS = ("adam", "sgd")
 
@@ -73,8 +74,7 @@ class Recipe:
         known = [field.name for field in fields(cls)]
         for key in values:
             if key not in known:
-                near = difflib.get_close_matches(str(key), known)
-                hint = f"; did you mean {near[0]!r}?" if near else ""
+                hint = did_you_mean(key, known)
                 raise ValueError(f"recipe: got the key {key!r}, wanted among {known}{hint}")
         missing = [name for name in ("optimiser", "lr", "epochs") if name not in values]
         if missing:
@@ -106,8 +106,7 @@ def named_recipe(name: str) -> Recipe:
     0.010000000000000002
     """
     if name not in RECIPES:
-        near = difflib.get_close_matches(name, RECIPES)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+        hint = did_you_mean(name, RECIPES)
         raise ValueError(f"recipe: got {name!r}, wanted one of {', '.join(RECIPES)}{hint}")
     return RECIPES[name]
 
