@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from scipy import stats
 
+from foveapool.pairs import by_seed
 from foveapool.records import COLUMNS, ERROR, LESS, P_VALUE, VALIDATION
 from foveapool.study.select import Candidate, Selection
 from foveapool.study.setting import Pool, Setting
@@ -206,3 +207,24 @@ def test_trainings_that_diverged_are_counted_beside_the_error():
     rows = trial_rows("s", [calm, wild], results | more, {})
     counted = [row for row in rows if row.metric == DIVERGED]
     assert [(row.pooling, row.mean, row.n) for row in counted] == [("closed-form", 2, 2)]
+
+
+def test_costs_are_those_of_trainings_that_ended_and_nothing_is_compared_with_the_others():
+    calm = trials(BASE)
+    wild, results = trials((30.0, 100.0, 31.0, 100.0), ("closed-form", 3))
+    for name in [each.name for each in wild.trainings][1::2]:
+        results[name] |= {"diverged": "loss: got nan", **dict.fromkeys(COSTS, 0), "loss": None}
+    found = by_metric(rows_of(calm, (wild, results)), "closed-form")
+    assert found[ERROR].mean == 65.25 and found[ERROR].seeds == "0-3" and found[DIVERGED].mean == 2
+    parameters = found["parameters"]
+    assert (parameters.mean, parameters.n, parameters.seeds) == (1000, 2, "0, 2")
+    assert by_seed(parameters) == {0: 1000.0, 2: 1000.0} and parameters.seconds == "2.00"
+    assert LESS not in found and P_VALUE not in found
+
+
+def test_where_the_baseline_diverged_nothing_is_compared_with_it():
+    wild = trials((100.0, 30.0), diverged="loss: got nan")
+    found = by_metric(rows_of(wild, trials((20.0, 21.0), ("closed-form", 3))), "closed-form")
+    assert LESS not in found and found["parameters"].n == 2
+    all_lost = by_metric(rows_of(wild), "baseline")
+    assert set(all_lost) == {ERROR, DIVERGED} and all_lost[ERROR].seconds == ""

@@ -103,26 +103,33 @@ def trial_rows(
         def row(metric: str, values: Sequence[float], columns: Any = columns) -> Row:
             return Row(metric=metric, **moments(values), **columns)
 
-        errors = [result["error"] for result in own]
-        rows.append(row(ERROR, errors))
-        if diverged := sum("diverged" in result for result in own):
-            # They count as all wrong in the line before.
+        ended = _ended(own)
+
+        rows.append(row(ERROR, [result["error"] for result in own]))
+        if diverged := len(own) - len(ended):
+            # They count as all wrong in the line before, and in no other.
             rows.append(Row(metric=DIVERGED, mean=diverged, deviation=0.0, n=len(own), **columns))
-        if plain is not None and each is not plain and len(errors) > 1:
-            usual = [results[training.name]["error"] for training in plain.trainings]
-            gains = [mine - its for mine, its in zip(errors, usual, strict=True)]
+            columns["seeds"] = ", ".join(map(str, ended))
+        others = () if plain is None or each is plain else plain.trainings
+        usual = [results[training.name] for training in others]
+        if len(usual) > 1 and not diverged and len(_ended(usual)) == len(usual):
+            gains = [mine["error"] - its["error"] for mine, its in zip(own, usual, strict=True)]
             rows.append(row(LESS, gains))
             p = paired_p_value(gains)
             rows.append(Row(metric=P_VALUE, mean=p, deviation=0.0, n=len(gains), **columns))
-        if not diverged:
-            rows.append(row(LOSS, [result["loss"] for result in own]))
-        rows += [row(name, [result[key] for result in own]) for key, name in COSTS.items()]
+        if ended:
+            shown = {"loss": LOSS, **COSTS}
+            rows += [row(shown[key], [r[key] for r in ended.values()]) for key in shown]
         if robust := results_in(own):
-            usual = [] if plain in (None, each) else [results[t.name] for t in plain.trainings]
             base = results_in(usual)
             against = mean_of(base) if base else None
             rows += robustness_rows(robust, against, columns)
     return rows
+
+
+def _ended(results: Sequence[Mapping[str, Any]]) -> dict[int, Mapping[str, Any]]:
+    """The results that are numbers, by their seed: those of trainings that did not diverge."""
+    return {seed: found for seed, found in enumerate(results) if "diverged" not in found}
 
 
 def _columns(
@@ -133,7 +140,8 @@ def _columns(
 ) -> dict[str, str]:
     first = trials.trainings[0]
     columns = place(trials.setting, first.recipe)
-    chosen = {tuple(result["alphas"].values()) for result in results}
+    ended = _ended(results).values()
+    chosen = {tuple(result["alphas"].values()) for result in ended}
     if columns["alpha"] and len(chosen) == 1:
         columns["alpha"] = ", ".join(f"{alpha:g}" for alpha in next(iter(chosen)))
     return {
@@ -143,7 +151,7 @@ def _columns(
         "seeds": f"0-{len(trials.trainings) - 1}",
         "epochs": str(first.recipe.epochs),
         "batch": str(first.recipe.batch_size),
-        "seconds": f"{statistics.mean(result['seconds'] for result in results):.2f}",
+        "seconds": f"{statistics.mean(r['seconds'] for r in ended):.2f}" if ended else "",
         **provenance,
         **origin(results),
     }
