@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+from choices_tables import CHOICES_TABLES
 from matplotlib.figure import Figure
 from pictures import draw
 from results_tables import RESULTS_TABLES
@@ -161,6 +162,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "training": training,
     "passes": passes,
     "after": after,
+    **CHOICES_TABLES,
     **RESULTS_TABLES,
     **ROBUSTNESS_TABLES,
     **STUDY_TABLES,

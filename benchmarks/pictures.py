@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch.nn.functional as F
 from maps import street_maps
-from study_tables import RESULTS
+from told import RESULTS
 
 import foveapool as fp
 from foveapool.pooling.solve import sweep_pooling
@@ -15,6 +15,7 @@ from foveapool.report.figures import (
     alpha_figure,
     eigenvalue_figure,
     feature_map_figure,
+    images_figure,
     operator_figure,
     poolings_figure,
     radius_figure,
@@ -51,9 +52,11 @@ def draw(images: Path) -> None:
 
 
 def _draw_results(images: Path) -> None:
-    """Those of docs/results.md: searches, all poolings, and what was learned."""
+    """Those of docs/results.md: searches, all poolings, shares of the data, what was learned."""
     found = [row for path in sorted(RESULTS.glob("table1-*.csv")) for row in read_rows(path)]
     save_figure(alpha_figure(found, VALIDATION, width=WIDE), images / "search.png", dpi=110)
+    shares = images_figure(read_rows(RESULTS / "shares.csv"), {"svhn": 73_257}, width=WIDE)
+    save_figure(shares, images / "shares.png", dpi=110)
     poolings = poolings_figure(read_rows(RESULTS / "poolings.csv"), width=WIDE)
     save_figure(poolings, images / "poolings.png", dpi=110)
     for network in ("cnn", "resnet18"):

@@ -5,63 +5,31 @@ Everything comes from results/*.csv; what is not measured yet is not in them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from study_tables import NAMES, RESULTS
-
-from foveapool.pairs import Pair, compare
-from foveapool.records import ERROR, LESS, P_VALUE, VALIDATION, Row, read_rows
-from foveapool.report.tables import (
-    Table,
-    claims_table,
-    latest,
-    paper_error,
-    paper_figures,
-    with_spread,
+from told import (
+    BASELINE,
+    CLOSED,
+    NAMES,
+    NETWORKS,
+    POOLINGS,
+    TRAINED,
+    errors_of,
+    rows_of,
+    setting,
+    told,
 )
 
-NETWORKS = {"cnn": "CNN", "resnet18": "ResNet-18"}
-POOLINGS = {
-    "baseline": "strided convolution",
-    "closed-form": "closed form",
-    "closed-form-trained": "closed form, then trained",
-    "sgd": "P by SGD",
-    "sgd-local": "P by SGD, locality penalised",
-    "average": "average",
-    "max": "max",
-    "blur": "BlurPool",
-    "mixed": "mixed",
-    "gated": "gated",
-    "soft": "SoftPool",
-    "lip": "LIP",
-    "spectral": "spectral",
-    "diffstride": "DiffStride",
-}
-OURS = "closed-form-trained"
+from foveapool.pairs import compare
+from foveapool.records import ERROR, LESS, P_VALUE, VALIDATION, Row
+from foveapool.report.tables import Table, claims_table, paper_error, paper_figures, with_spread
+
 PARAMETERS = "parameters"
 DOUBT = 0.05  # two poolings whose p is above it are not told apart
 
 
-def _rows(pattern: str) -> list[Row]:
-    return latest(row for path in sorted(RESULTS.glob(pattern)) for row in read_rows(path))
-
-
-def _errors(pattern: str) -> list[Row]:
-    return [row for row in _rows(pattern) if row.metric == ERROR]
-
-
 def _of_procedure() -> list[Row]:
-    return _rows("table1-*.csv") + _rows("sgd-*.csv")
-
-
-def _setting(row: Row) -> str:
-    parts = [
-        f"layer {row.layer}" if row.layer else "",
-        row.placement,
-        f"alpha {row.alpha}" if row.alpha else "",
-        row.norm,
-    ]
-    return ", ".join(part for part in parts if part)
+    return rows_of("table1-*.csv") + rows_of("sgd-*.csv")
 
 
 def _papers(row: Row) -> str:
@@ -79,30 +47,42 @@ def _papers(row: Row) -> str:
 
 def procedure() -> str:
     """The paper's procedure beside the paper: settings by cross-validation, errors by test."""
-    rows = _of_procedure()
-    own = {(r.network, r.data, r.pooling, r.metric): r for r in rows}
+    own = _by_place(_of_procedure())
+    starts = _by_place(rows_of("trained-cnn-*.csv"))
     lines = []
-    for network, data in dict.fromkeys((r.network, r.data) for r in rows):
-        for pooling in ("baseline", "closed-form", OURS, "sgd"):
-            row = own.get((network, data, pooling, ERROR))
-            if row is None:
-                continue
-            less = own.get((network, data, pooling, LESS))
-            p = own.get((network, data, pooling, P_VALUE))
-            lines.append(
-                (
-                    f"{NETWORKS[network]}, {NAMES[data]}",
-                    POOLINGS[pooling],
-                    _setting(row) or "-",
-                    f"**{with_spread(row.mean, row.deviation)}**",
-                    _papers(row),
-                    with_spread(less.mean, less.deviation) if less else "-",
-                    f"{p.mean:.2g}" if p else "-",
-                    f"{own[(network, data, pooling, PARAMETERS)].mean / 1e6:.2f}",
-                )
-            )
+    for network, data in dict.fromkeys(key[:2] for key in own):
+        for pooling in (BASELINE, CLOSED, TRAINED, "sgd"):
+            lines += _line(own, (network, data, pooling), POOLINGS[pooling])
+            if pooling == TRAINED:
+                name = f"{POOLINGS[TRAINED]}, searched as such"
+                lines += _line(starts, (network, data, pooling), name)
     header = ("", "pooling", "chosen", "error %", "paper", "less baseline, in pairs", "p")
     return Table((*header, "10^6 parameters"), tuple(lines)).markdown()
+
+
+def _by_place(rows: Iterable[Row]) -> dict[tuple[str, ...], Row]:
+    return {(row.network, row.data, row.pooling, row.metric): row for row in rows}
+
+
+def _line(
+    own: Mapping[tuple[str, ...], Row], at: tuple[str, str, str], name: str
+) -> list[tuple[str, ...]]:
+    """A line of `procedure`, or none where that was not measured."""
+    row = own.get((*at, ERROR))
+    if row is None:
+        return []
+    less, p = own.get((*at, LESS)), own.get((*at, P_VALUE))
+    cells = (
+        f"{NETWORKS[row.network]}, {NAMES[row.data]}",
+        name,
+        setting(row) or "-",
+        f"**{with_spread(row.mean, row.deviation)}**",
+        _papers(row),
+        with_spread(less.mean, less.deviation) if less else "-",
+        f"{p.mean:.2g}" if p else "-",
+        f"{own[(*at, PARAMETERS)].mean / 1e6:.2f}",
+    )
+    return [cells]
 
 
 def claims() -> str:
@@ -113,33 +93,34 @@ def claims() -> str:
 def searches() -> str:
     """The best settings of each search, of those that were tried on all parts: five at most."""
     lines = []
-    for study in dict.fromkeys(row.study for row in _of_procedure()):
-        own = [r for r in _rows(f"{study}.csv") if r.metric == VALIDATION]
+    searched = [*_of_procedure(), *rows_of("trained-cnn-*.csv")]
+    for study in dict.fromkeys(row.study for row in searched):
+        own = [r for r in rows_of(f"{study}.csv") if r.metric == VALIDATION]
         full = max(row.n for row in own)
         best = sorted((row for row in own if row.n == full), key=lambda row: row.mean)[:5]
         for row in best:
             where = f"{NETWORKS[row.network]}, {NAMES[row.data]}"
             error = with_spread(row.mean, row.deviation)
-            lines.append((where, POOLINGS[row.pooling], _setting(row), error, str(row.n)))
+            lines.append((where, POOLINGS[row.pooling], setting(row), error, str(row.n)))
     header = ("", "pooling", "setting", "validation error %", "parts")
     return Table(header, tuple(lines)).markdown()
 
 
 def trained_on() -> str:
     """What training on from the closed form changes, in pairs with the closed form alone."""
-    rows = _errors("poolings*.csv") + _errors("table1-*.csv")
-    frozen = {_place(row): row for row in rows if row.pooling == "closed-form"}
+    rows = errors_of("poolings*.csv") + errors_of("table1-*.csv")
+    frozen = {_place(row): row for row in rows if row.pooling == CLOSED}
     lines = []
-    for row in (row for row in rows if row.pooling == OURS):
+    for row in (row for row in rows if row.pooling == TRAINED):
         start = frozen[_place(row)]
         pair = compare(row, start)
         lines.append(
             (
                 NETWORKS[row.network],
-                _setting(row),
+                setting(row),
                 with_spread(start.mean, start.deviation),
                 with_spread(row.mean, row.deviation),
-                *_told(pair),
+                *told(pair),
             )
         )
     header = ("", "setting", "closed form", "then trained", "difference, in pairs", "p")
@@ -150,17 +131,13 @@ def _place(row: Row) -> tuple[str, ...]:
     return (row.network, row.data, row.layer, row.placement, row.alpha, row.norm, row.components)
 
 
-def _told(pair: Pair) -> tuple[str, str]:
-    return f"{pair.mean:+.2f} +- {pair.deviation:.2f}", f"{pair.p:.2g}"
-
-
 def poolings() -> str:
     """Error by pooling and layer; bold: the best of a layer and what is not told apart from it."""
-    rows = _errors("poolings.csv")
+    rows = errors_of("poolings.csv")
     layers = sorted({row.layer for row in rows if row.layer})
     best = {n: min((r for r in rows if r.layer == n), key=lambda row: row.mean) for n in layers}
-    plain = next(row for row in rows if row.pooling == "baseline")
-    lines = [(POOLINGS["baseline"], *[with_spread(plain.mean, plain.deviation, 1)] * len(layers))]
+    plain = next(row for row in rows if row.pooling == BASELINE)
+    lines = [(POOLINGS[BASELINE], *[with_spread(plain.mean, plain.deviation, 1)] * len(layers))]
     found: dict[str, dict[str, Row]] = {}
     for row in (row for row in rows if row.layer):
         found.setdefault(_named(row), {})[row.layer] = row
@@ -186,9 +163,9 @@ def _named(row: Row) -> str:
 
 def rivals() -> str:
     """Each pooling less ours, in the same layer, in pairs."""
-    rows = [row for row in _errors("poolings.csv") if row.layer]
+    rows = [row for row in errors_of("poolings.csv") if row.layer]
     layers = sorted({row.layer for row in rows})
-    ours = {row.layer: row for row in rows if (row.pooling, row.alpha) == (OURS, "auto")}
+    ours = {row.layer: row for row in rows if (row.pooling, row.alpha) == (TRAINED, "auto")}
 
     def cell(own: Sequence[Row]) -> str:
         if not own:
@@ -206,8 +183,9 @@ def rivals() -> str:
 def first_look() -> str:
     """README's table: a line a network, the paper's figures in brackets."""
     rows = _of_procedure()
-    own = {(r.network, r.data, r.pooling, r.metric): r for r in rows}
-    names = ("baseline", "sgd", "closed-form", OURS)
+    # Each with the setting that was searched for it, where there was such a search.
+    own = _by_place([*rows, *(r for r in rows_of("trained-cnn-*.csv") if r.pooling == TRAINED)])
+    names = (BASELINE, "sgd", CLOSED, TRAINED)
     lines = []
     for at in dict.fromkeys((r.network, r.data) for r in rows):
         means = [row.mean for name in names if (row := own.get((*at, name, ERROR)))]
@@ -220,7 +198,7 @@ def first_look() -> str:
             paper = paper_error(row.network, row.data, row.pooling)
             return text if paper is None else f"{text} ({paper[0]:.1f})"
 
-        less, p = (own[(*at, "closed-form", metric)] for metric in (LESS, P_VALUE))
+        less, p = (own[(*at, CLOSED, metric)] for metric in (LESS, P_VALUE))
         gain = f"{with_spread(less.mean, less.deviation, 1)}, p {p.mean:.2g}"
         cells = [cell(own.get((*at, name, ERROR))) for name in names]
         lines.append((f"{NETWORKS[at[0]]}, {NAMES[at[1]]}", *cells, gain))

@@ -4,18 +4,12 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable
-from pathlib import Path
+
+from told import NAMES, RESULTS
 
 from foveapool.records import ERROR, Row, read_rows
 from foveapool.report.tables import Table, with_spread
 
-RESULTS = Path(__file__).parents[1] / "results"
-NAMES = {
-    "svhn-reduced": "reduced SVHN",
-    "svhn": "SVHN",
-    "cifar10": "CIFAR-10",
-    "street-digits": "street digits",
-}
 RANK, COST = "rank correlation with full training", "points above the best alpha"
 
 

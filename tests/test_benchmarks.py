@@ -31,13 +31,14 @@ def test_the_tables_of_the_documents_are_those_of_the_results():
 def test_a_measurement_that_was_repeated_replaces_the_one_before(tmp_path):
     code = (
         "import shutil, sys; from pathlib import Path\n"
-        "import results_tables; from foveapool.records import append_rows, read_rows\n"
-        "before = {name: table() for name, table in results_tables.RESULTS_TABLES.items()}\n"
-        "copy = Path(sys.argv[1]) / 'results'\n"
-        "shutil.copytree(results_tables.RESULTS, copy); results_tables.RESULTS = copy\n"
+        "import told; from choices_tables import CHOICES_TABLES as choices\n"
+        "from results_tables import RESULTS_TABLES as results\n"
+        "from foveapool.records import append_rows, read_rows\n"
+        "tables = lambda: {name: table() for name, table in {**choices, **results}.items()}\n"
+        "before, copy = tables(), Path(sys.argv[1]) / 'results'\n"
+        "shutil.copytree(told.RESULTS, copy); told.RESULTS = copy\n"
         "for path in copy.glob('*.csv'): append_rows(path, read_rows(path))\n"
-        "after = {name: table() for name, table in results_tables.RESULTS_TABLES.items()}\n"
-        "assert after == before"
+        "assert tables() == before"
     )
     command = [sys.executable, "-c", code, tmp_path]
     done = subprocess.run(command, cwd=BENCHMARKS, capture_output=True, text=True, check=False)

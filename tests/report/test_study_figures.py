@@ -134,7 +134,9 @@ def test_each_pooling_is_a_line_over_the_share_of_images():
     (axes,) = images_figure(rows).axes
     assert points(axes)["baseline"] == [(5.0, 39.0), (20.0, 20.0), (100.0, 10.0)]
     assert points(axes)["closed-form"] == [(5.0, 21.0), (20.0, 15.0), (100.0, 9.5)]
-    assert "%" in axes.get_xlabel()
+    assert "%" in axes.get_xlabel() and axes.get_yscale() == "log"
+    (near,) = images_figure(shares("baseline", 12.0, 11.0, 10.0)).axes
+    assert near.get_yscale() == "linear"
 
 
 def test_with_their_number_known_images_are_counted():

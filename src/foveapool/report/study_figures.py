@@ -24,6 +24,7 @@ from foveapool.report.style import (
     new_figure,
     styled,
     tidy,
+    value_axis,
 )
 from foveapool.report.tables import latest
 
@@ -114,7 +115,10 @@ def images_figure(
         label = "training images, % of all" if total is None else "training images"
         log_axis(axes, [x for points in series.values() for x in points], label)
 
-    return _panels(panels, drawn, ERROR, width)
+    # Errors fall by about the same factor with each doubling: no line is to hide at the bottom.
+    figure = _panels(panels, drawn, ERROR, width, height=2.4)
+    value_axis(figure.axes)
+    return figure
 
 
 def of_metric(rows: Iterable[Row], metric: str | None) -> list[Row]:
@@ -226,9 +230,10 @@ def _panels(
     draw: Callable[[Axes, Sequence[Row]], None],
     metric: str,
     width: float,
+    height: float = 1.75,
 ) -> Figure:
     """One panel under the other, each with its own axes and what tells it from the others."""
-    figure = new_figure(width, 0.35 + 1.75 * len(panels))
+    figure = new_figure(width, 0.35 + height * len(panels))
     every = figure.subplots(len(panels), 1, squeeze=False)[:, 0]
     for axes, title, rows in zip(every, panel_titles(panels), panels.values(), strict=True):
         draw(tidy(axes), rows)

@@ -1,0 +1,177 @@
+"""The tables of docs/results.md about choices: those of the method, of the training, of the data.
+
+Everything comes from results/*.csv; what is not measured yet is not in them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+
+from told import BASELINE, CLOSED, POOLINGS, TRAINED, errors_of, rows_of, setting, told
+
+from foveapool.pairs import compare
+from foveapool.records import Row
+from foveapool.report.tables import Table, paper_error, with_spread
+from foveapool.study.trials import DIVERGED
+
+CHOICES = {
+    "": "as it is by default",
+    "normalise False": "channels not normalised",
+    "weighting frequency": "classes weighted by their frequency",
+    "centre aligned": "centres in the middle of blocks",
+    "sign sum": "signs by the sum of a row",
+}
+AUTO = "auto"
+
+
+def ablations() -> str:
+    """Each choice against the default, in pairs."""
+    rows = [row for row in errors_of("ablations.csv") if row.alpha == AUTO]
+    usual = {
+        pooling: next(r for r in rows if (r.pooling, r.norm, r.components) == (pooling, "l2", "2"))
+        for pooling in (CLOSED, TRAINED)
+    }
+    lines = []
+    for row in rows:
+        pooling, _, choice = row.pooling.partition(", ")
+        is_usual = row is usual[pooling]
+        cells = ("-", "-") if is_usual else told(compare(row, usual[pooling]))
+        error = with_spread(row.mean, row.deviation)
+        lines.append((POOLINGS[pooling], _choice(row, choice), error, *cells))
+    header = ("pooling", "choice", "error %", "less the default, in pairs", "p")
+    return Table(header, tuple(lines)).markdown()
+
+
+def _choice(row: Row, choice: str) -> str:
+    if choice.startswith("class_cap"):
+        return f"{choice.split()[-1]} images a class to fit on"
+    changed = [row.norm] if row.norm != "l2" else []
+    changed += [_counted(row.components)] if row.components != "2" else []
+    return ", ".join(changed) or CHOICES[choice]
+
+
+def _counted(components: str) -> str:
+    return "1 component" if components == "1" else f"{components} components"
+
+
+def alphas_and_norms() -> str:
+    """Error by alpha and norm at the third layer."""
+    rows = [r for r in errors_of("ablations.csv") if r.pooling == CLOSED and r.components == "2"]
+    norms = sorted({row.norm for row in rows})
+    found = {(row.alpha, row.norm): row for row in rows}
+    lines = []
+    for alpha in dict.fromkeys(row.alpha for row in rows):
+        one, other = (found[(alpha, norm)] for norm in norms)
+        cells = [with_spread(row.mean, row.deviation) for row in (one, other)]
+        lines.append((alpha, *cells, *told(compare(one, other))))
+    header = ("alpha", *norms, f"{norms[0]} less {norms[1]}, in pairs", "p")
+    return Table(header, tuple(lines)).markdown()
+
+
+def batch_sizes() -> str:
+    """Error by batch size, baseline and poolings; 128 is the recipe's, from the other studies."""
+    rows = [*errors_of("batch-size.csv"), *errors_of("ablations.csv")]
+    wanted = (
+        (BASELINE, "", ""),
+        (CLOSED, "5", "l1"),
+        (CLOSED, AUTO, "l2"),
+        (TRAINED, AUTO, "l2"),
+    )
+    found = {
+        (row.batch, row.pooling, row.alpha, row.norm): row
+        for row in rows
+        if row.components in ("", "2")
+    }
+    lines = []
+    for batch in sorted({row.batch for row in rows}, key=int):
+        own = [found[(batch, *each)] for each in wanted]
+        gain = compare(own[2], own[0])
+        cells = [with_spread(row.mean, row.deviation, 1) for row in own]
+        lines.append((batch, *cells, *told(gain), str(gain.n)))
+    paper = [paper_error("cnn", "svhn-reduced", pooling) for pooling in (BASELINE, CLOSED)]
+    lines.append(("paper", *(with_spread(*each, 1) for each in paper if each), *["-"] * 5))
+    names = (
+        POOLINGS[BASELINE],
+        "closed form, alpha 5, l1, the paper's",
+        "closed form, alpha auto",
+        "then trained",
+    )
+    header = ("batch", *names, "closed form, auto, less strided", "p", "seeds")
+    return Table(header, tuple(lines)).markdown()
+
+
+def rates() -> str:
+    """The ResNet's closed form trained on at several rates, in pairs with it and the baseline."""
+    rows = errors_of("table1-resnet18-svhn-reduced.csv trained-resnet18-svhn-reduced.csv")
+    frozen = next(row for row in rows if row.pooling == CLOSED)
+    plain = next(row for row in rows if row.pooling == BASELINE)
+    moved = sorted((row for row in rows if row.pooling.startswith(TRAINED)), key=_rate)
+    lines = []
+    for row in (frozen, *moved):
+        rate = "0, P is fixed" if row is frozen else f"{_rate(row):g}"
+        against = ("-", "-") if row is frozen else told(compare(row, frozen))
+        error = with_spread(row.mean, row.deviation)
+        lines.append((rate, error, *against, *told(compare(row, plain))))
+    header = ("rate of P, times all others'", "error %", "less P fixed", "p", "less baseline", "p")
+    return Table(header, tuple(lines)).markdown()
+
+
+def _rate(row: Row) -> float:
+    found = re.search(r"pooling rate ([0-9.e-]+)", row.pooling)
+    return float(found[1]) if found else 1.0
+
+
+def final_norm() -> str:
+    """The ResNet with and without its last batch-norm, and how many trainings diverged."""
+    without = rows_of("final-norm.csv")
+    lost = {_where(row): row for row in without if row.metric == DIVERGED}
+    lines = []
+    for row in errors_of("final-norm.csv"):
+        diverged = lost.get(_where(row))
+        count = f"{diverged.mean:.0f} of {row.n}" if diverged else f"none of {row.n}"
+        others = [f"{float(value):.1f}" for value in row.values.split() if float(value) < 100]
+        lines.append((POOLINGS[row.pooling], setting(row) or "-", count, ", ".join(others) or "-"))
+    header = ("pooling", "setting", "diverged", "error % of the others")
+    return Table(header, tuple(lines)).markdown()
+
+
+def _where(row: Row) -> tuple[str, ...]:
+    return row.pooling, row.layer, row.placement
+
+
+def shares() -> str:
+    """Error by the share of SVHN that was trained on; bold: the best of a line."""
+    rows = errors_of("shares.csv")
+    names = (BASELINE, "sgd", CLOSED, TRAINED)
+    found = {(_percent(row), row.pooling): row for row in rows}
+    lines = []
+    for percent in sorted({_percent(row) for row in rows}):
+        own = [found[(percent, name)] for name in names]
+        pairs = [told(compare(own[3], own[i])) for i in (0, 1)]
+        lines.append((f"{percent:g} %", *_best_bold(own), *(" p ".join(each) for each in pairs)))
+    against = (f"trained less {POOLINGS[BASELINE]}", "trained less SGD")
+    header = ("of SVHN", *(POOLINGS[name] for name in names), *against)
+    return Table(header, tuple(lines)).markdown()
+
+
+def _best_bold(rows: Sequence[Row]) -> Iterable[str]:
+    best = min(row.mean for row in rows)
+    for row in rows:
+        text = with_spread(row.mean, row.deviation, 1)
+        yield f"**{text}**" if row.mean == best else text
+
+
+def _percent(row: Row) -> float:
+    found = re.search(r"([0-9.]+) %", row.data)
+    return float(found[1]) if found else 100.0
+
+
+CHOICES_TABLES: dict[str, Callable[[], str]] = {
+    "ablations": ablations,
+    "alphas_and_norms": alphas_and_norms,
+    "batch_sizes": batch_sizes,
+    "rates": rates,
+    "final_norm": final_norm,
+    "shares": shares,
+}

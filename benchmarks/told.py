@@ -1,0 +1,62 @@
+"""What the tables of docs share: where rows are found, and how things are called in them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from foveapool.pairs import Pair
+from foveapool.records import ERROR, Row, read_rows
+from foveapool.report.tables import latest
+
+RESULTS = Path(__file__).parents[1] / "results"
+NAMES = {
+    "svhn-reduced": "reduced SVHN",
+    "svhn": "SVHN",
+    "cifar10": "CIFAR-10",
+    "street-digits": "street digits",
+}
+NETWORKS = {"cnn": "CNN", "resnet18": "ResNet-18"}
+BASELINE, CLOSED, TRAINED = "baseline", "closed-form", "closed-form-trained"
+POOLINGS = {
+    BASELINE: "strided convolution",
+    CLOSED: "closed form",
+    TRAINED: "closed form, then trained",
+    "sgd": "P by SGD",
+    "sgd-local": "P by SGD, locality penalised",
+    "average": "average",
+    "max": "max",
+    "blur": "BlurPool",
+    "mixed": "mixed",
+    "gated": "gated",
+    "soft": "SoftPool",
+    "lip": "LIP",
+    "spectral": "spectral",
+    "diffstride": "DiffStride",
+}
+
+
+def rows_of(pattern: str) -> list[Row]:
+    """The rows of those files of results/, the last where one was measured again."""
+    found = [path for part in pattern.split() for path in sorted(RESULTS.glob(part))]
+    return latest(row for path in found for row in read_rows(path))
+
+
+def errors_of(pattern: str) -> list[Row]:
+    """Their test errors."""
+    return [row for row in rows_of(pattern) if row.metric == ERROR]
+
+
+def setting(row: Row) -> str:
+    """Where a pooling is and how it was fitted."""
+    parts = [
+        f"layer {row.layer}" if row.layer else "",
+        row.placement,
+        f"alpha {row.alpha}" if row.alpha else "",
+        row.norm,
+    ]
+    return ", ".join(part for part in parts if part)
+
+
+def told(pair: Pair) -> tuple[str, str]:
+    """A difference in pairs and its p, for two cells."""
+    return f"{pair.mean:+.2f} +- {pair.deviation:.2f}", f"{pair.p:.2g}"
