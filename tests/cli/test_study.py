@@ -119,6 +119,22 @@ def test_a_dry_run_knows_what_is_done(finished, no_training):
     assert "7 trainings, 7 of them done; nothing is left to do" in done.stdout
 
 
+def test_so_far_is_the_table_of_what_is_finished(finished, tmp_path, no_training):
+    folder, _ = finished
+    shutil.copytree(folder / "runs", tmp_path / "runs")
+    (result,) = (tmp_path / "runs").glob("trainings/*-closed-form-*seed1*/result.json")
+    result.unlink()
+    rows = tmp_path / "rows.csv"
+    words = (folder / "tiny.toml", "--runs", tmp_path / "runs", "--so-far", "--results", rows)
+    done = run("study", *words, "--data-root", tmp_path / "nothing", *QUICK)
+    assert done.exit_code == 0, done.output
+    assert "not finished: closed-form, layer 3, " in done.stderr and "1 of 2 seeds" in done.stderr
+    errors = [row for row in read_rows(rows) if row.metric == ERROR]
+    assert [(row.pooling, row.n) for row in errors] == [("baseline", 2)]
+    both = run("study", *words, "--dry-run", *QUICK)
+    assert both.exit_code == 2 and "wanted one of them" in both.stderr
+
+
 def test_values_can_be_set(preset, tmp_path, no_training):
     changes = ("--set", "trials.seeds=5", "--set", "recipe.epochs=3")
     done = run("study", preset, "--runs", tmp_path / "runs", "--dry-run", *changes, *QUICK)

@@ -16,7 +16,7 @@ from foveapool.data.registry import load_data
 from foveapool.records import ERROR, LESS, P_VALUE, VALIDATION, read_rows
 from foveapool.runs import Runs
 from foveapool.study import fits, training
-from foveapool.study.conduct import check_space, conduct, plan
+from foveapool.study.conduct import check_space, conduct, plan, so_far
 from foveapool.study.presets import read_preset
 from foveapool.study.trial import Trial, scatter_at
 
@@ -243,3 +243,42 @@ def test_no_room_is_known_before_anything_is_trained(tmp_path, monkeypatch):
 
 def test_room_is_reckoned_without_the_data(tmp_path):
     check_space(read_preset("table1-cnn-svhn"), Runs(tmp_path / "runs"), 1)
+
+
+def without(whole, tmp_path, pattern):
+    """A copy of the study's runs in which some trainings are not finished."""
+    shutil.copytree(whole.runs, tmp_path / "runs")
+    removed = list((tmp_path / "runs/trainings").glob(f"{pattern}/result.json"))
+    for path in removed:
+        path.unlink()
+    assert removed
+    return Runs(tmp_path / "runs")
+
+
+def test_so_far_a_study_that_is_done_has_its_own_tables(whole):
+    tables = so_far(whole.study, Runs(whole.runs))
+    assert [row.values for row in tables.rows] == [row.values for row in whole.tables.rows]
+    assert len(tables.selection) == len(whole.tables.selection) and not tables.unfinished
+
+
+def test_so_far_lines_that_are_not_whole_are_left_out_and_named(whole, tmp_path):
+    runs = without(whole, tmp_path, "*average*seed2*")
+    before = sorted(path for path in runs.root.rglob("*"))
+    tables = so_far(whole.study, runs)
+    wanted = [row.values for row in whole.tables.rows if row.pooling != "average"]
+    assert [row.values for row in tables.rows] == wanted
+    assert [each.setting.pooling for each in tables.unfinished] == ["average"]
+    assert sorted(path for path in runs.root.rglob("*")) == before
+    fewer = so_far(replace(whole.study, seeds=2), runs)
+    assert {row.n for row in fewer.rows} == {2} and not fewer.unfinished
+
+
+def test_so_far_a_search_that_is_not_done_decides_nothing(whole, tmp_path):
+    runs = without(whole, tmp_path, "*closed-form*part0*")
+    with pytest.raises(ValueError, match="of its search are finished, wanted all of them"):
+        so_far(whole.study, runs)
+
+
+def test_so_far_where_no_line_is_finished_says_so(whole):
+    with pytest.raises(ValueError, match=r"no line of small with all its 9 seeds .* fewer seeds"):
+        so_far(replace(whole.study, seeds=9), Runs(whole.runs))

@@ -19,13 +19,12 @@ from foveapool.cli.options import DataRoot, Device
 from foveapool.cli.results import show
 from foveapool.records import append_rows, check_target
 from foveapool.runs import Runs
-from foveapool.study.conduct import Plan, check_space, conduct, plan
+from foveapool.study.conduct import Plan, check_space, conduct, plan, so_far
 from foveapool.study.engine import Done, Engine, Here, Processes, Workers
 from foveapool.study.presets import preset_titles, read_preset
 from foveapool.study.ray_workers import RayWorkers
-from foveapool.study.setting import Pool
-from foveapool.study.study import Study
-from foveapool.study.training import Means, data_of
+from foveapool.study.study import Study, Tables
+from foveapool.study.training import Means, Training, data_of
 from foveapool.study.trials import label
 from foveapool.training.parallel import chosen_device
 
@@ -56,6 +55,9 @@ def study_command(
     ] = None,
     dry_run: Annotated[
         bool, typer.Option(help="Only say what would be done, and how long.")
+    ] = False,
+    finished: Annotated[
+        bool, typer.Option("--so-far", help="Only the table of what is finished by now.")
     ] = False,
     results: Annotated[
         Path | None, typer.Option(help="Also add the table's rows to this CSV file.")
@@ -95,6 +97,12 @@ def study_command(
         count = at_once or (1 if chosen_device(device).type == "cuda" else os.cpu_count() or 1)
         if results is not None:
             check_target(results)
+        if finished:
+            if dry_run:
+                raise ValueError("--so-far: got --dry-run too, wanted one of them")
+            for study in studies:
+                _say_so_far(study, folder, results, console)
+            return
         for study in studies:
             check_space(study, folder, count)
             if dry_run:
@@ -132,23 +140,38 @@ def _conduct(
             where = f"seed {training.seed}"
             if training.part is not None:
                 where = f"held-out part {training.part}"
-            what = ", ".join(
-                [label(training.setting, training.recipe), *map(_told, training.setting.pools)]
-            )
+            what = _told(training)
             wrong = f"{done.result['error']:.2f} % wrong"
             console.print(f"{what}, {where}: {done.result.get('diverged', wrong)}")
             bar.update(task, completed=done.number, total=done.total)
 
         tables = conduct(study, Engine(runs, means, workers, report))
-    if results is not None:
-        append_rows(results, [*tables.selection, *tables.rows])
-    show(tables.rows, "terminal")
+    _hand_over(tables, results)
     typer.echo(f"in {runs.study(study.name)}")
 
 
-def _told(pool: Pool) -> str:
-    fit = f", alpha {pool.alpha}, {pool.norm}" if pool.is_fitted else ""
-    return f"layer {pool.layer}{fit}"
+def _told(training: Training) -> str:
+    """Which poolings a training has, in words."""
+    words = [label(training.setting, training.recipe)]
+    for pool in training.setting.pools:
+        fit = f", alpha {pool.alpha}, {pool.norm}" if pool.is_fitted else ""
+        words.append(f"layer {pool.layer}{fit}")
+    return ", ".join(words)
+
+
+def _say_so_far(study: Study, runs: Runs, results: Path | None, console: Console) -> None:
+    tables = so_far(study, runs)
+    _hand_over(tables, results)
+    for trials in tables.unfinished:
+        done = sum(runs.result(each.name, each.facts) is not None for each in trials.trainings)
+        what = _told(trials.trainings[0])
+        console.print(f"not finished: {what}, {done} of {len(trials.trainings)} seeds")
+
+
+def _hand_over(tables: Tables, results: Path | None) -> None:
+    if results is not None:
+        append_rows(results, [*tables.selection, *tables.rows])
+    show(tables.rows, "terminal")
 
 
 def _say_plan(study: Study, runs: Runs, means: Means, at_once: int) -> None:

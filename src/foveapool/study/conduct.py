@@ -159,6 +159,32 @@ def conduct(study: Study, engine: Engine) -> Tables:
     return tables
 
 
+def so_far(study: Study, runs: Runs) -> Tables:
+    """The tables of what is finished by now; nothing is trained, and nothing written.
+
+    Where a search is not finished, nobody knows which trainings its arms are.
+    """
+
+    def finished(stage: str, trainings: Sequence[Training]) -> Mapping[str, Mapping[str, Any]]:
+        found = {each.name: runs.result(each.name, each.facts) for each in trainings}
+        there = {name: result for name, result in found.items() if result is not None}
+        if stage == "search" and len(there) < len(found):
+            raise ValueError(
+                f"{study.name}: {len(there)} of {len(found)} trainings of its search are finished, "
+                "wanted all of them, since they decide what is compared; go on with the study"
+            )
+        return there
+
+    tables = run_study(study, finished, provenance())
+    if not tables.rows:
+        raise ValueError(
+            f"{runs.root}: got no line of {study.name} with all its {study.seeds} seeds finished, "
+            "wanted one or more; go on with the study, or ask for fewer seeds by --set "
+            "trials.seeds=1"
+        )
+    return tables
+
+
 def _forget_other(folder: Path, study: Study) -> None:
     """Removes the tables of a study that had this name and other choices."""
     try:

@@ -144,14 +144,18 @@ def shortened(recipe: Recipe, share: float) -> Recipe:
 
 @dataclass(frozen=True)
 class Tables:
-    """What a study came to."""
+    """What a study came to, and those of its trials that are not all finished."""
 
     selection: tuple[Row, ...]
     rows: tuple[Row, ...]
+    unfinished: tuple[Trials, ...] = ()
 
 
 def run_study(study: Study, run: StudyRun, provenance: dict[str, str] | None = None) -> Tables:
-    """Searches, then trains every arm with every seed."""
+    """Searches, then trains every arm with every seed.
+
+    `run` may leave out trials: an arm is in the table when all its seeds are there.
+    """
     provenance = provenance or {}
     selections: dict[str, Selection] = {}
     chosen: list[Row] = []
@@ -162,8 +166,10 @@ def run_study(study: Study, run: StudyRun, provenance: dict[str, str] | None = N
         chosen += selection_rows(study.name, study.source.name, study.recipe, selection, provenance)
     trials = _trials(study, selections)
     results = run("trials", [training for each in trials for training in each.trainings])
-    rows = trial_rows(study.name, trials, results, provenance)
-    return Tables(tuple(chosen), tuple(rows))
+    whole = [each for each in trials if all(t.name in results for t in each.trainings)]
+    rows = trial_rows(study.name, whole, results, provenance)
+    unfinished = tuple(each for each in trials if each not in whole)
+    return Tables(tuple(chosen), tuple(rows), unfinished)
 
 
 def _trials(study: Study, selections: dict[str, Selection]) -> list[Trials]:
