@@ -5,7 +5,7 @@ Everything comes from results/*.csv; what is not measured yet is not in them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from told import (
     BASELINE,
@@ -22,7 +22,14 @@ from told import (
 
 from foveapool.pairs import compare
 from foveapool.records import ERROR, LESS, P_VALUE, VALIDATION, Row
-from foveapool.report.tables import Table, claims_table, paper_error, paper_figures, with_spread
+from foveapool.report.tables import (
+    Table,
+    claims_table,
+    paper_error,
+    paper_figures,
+    place,
+    with_spread,
+)
 
 PARAMETERS = "parameters"
 DOUBT = 0.05  # two poolings whose p is above it are not told apart
@@ -47,42 +54,53 @@ def _papers(row: Row) -> str:
 
 def procedure() -> str:
     """The paper's procedure beside the paper: settings by cross-validation, errors by test."""
-    own = _by_place(_of_procedure())
-    starts = _by_place(rows_of("trained-cnn-*.csv"))
+    own = _of_procedure()
+    starts = [row for row in rows_of("trained-cnn-*.csv") if row.pooling == TRAINED]
     lines = []
-    for network, data in dict.fromkeys(key[:2] for key in own):
+    for network, data in dict.fromkeys((row.network, row.data) for row in own):
         for pooling in (BASELINE, CLOSED, TRAINED, "sgd"):
-            lines += _line(own, (network, data, pooling), POOLINGS[pooling])
+            lines += _lines(own, (network, data, pooling))[:1]
             if pooling == TRAINED:
-                name = f"{POOLINGS[TRAINED]}, searched as such"
-                lines += _line(starts, (network, data, pooling), name)
-    header = ("", "pooling", "chosen", "error %", "paper", "less baseline, in pairs", "p")
-    return Table((*header, "10^6 parameters"), tuple(lines)).markdown()
+                lines += _lines(starts, (network, data, pooling), ", searched as such")
+    return Table(_header("chosen"), tuple(lines)).markdown()
+
+
+def known_settings() -> str:
+    """All of a data set, without a search: the paper's setting and the default one."""
+    own = rows_of("settings-*.csv")
+    keys = dict.fromkeys((row.network, row.data, row.pooling) for row in own)
+    lines = [line for key in keys for line in _lines(own, key)]
+    return Table(_header("setting"), tuple(lines)).markdown()
+
+
+def _header(where: str) -> tuple[str, ...]:
+    shown = ("error %", "paper", "less baseline, in pairs", "p", "10^6 parameters")
+    return ("", "pooling", where, *shown)
+
+
+def _lines(rows: Sequence[Row], at: tuple[str, str, str], more: str = "") -> list[tuple[str, ...]]:
+    """A line for each setting of a pooling, in one network on one data set."""
+    found = {(place(row), row.metric): row for row in rows}
+    lines = []
+    for row in (r for r in rows if (r.network, r.data, r.pooling) == at and r.metric == ERROR):
+        less, p = (found.get((place(row), metric)) for metric in (LESS, P_VALUE))
+        lines.append(
+            (
+                f"{NETWORKS[row.network]}, {NAMES[row.data]}",
+                POOLINGS[row.pooling] + more,
+                setting(row) or "-",
+                f"**{with_spread(row.mean, row.deviation)}**",
+                _papers(row),
+                with_spread(less.mean, less.deviation) if less else "-",
+                f"{p.mean:.2g}" if p else "-",
+                f"{found[(place(row), PARAMETERS)].mean / 1e6:.2f}",
+            )
+        )
+    return lines
 
 
 def _by_place(rows: Iterable[Row]) -> dict[tuple[str, ...], Row]:
     return {(row.network, row.data, row.pooling, row.metric): row for row in rows}
-
-
-def _line(
-    own: Mapping[tuple[str, ...], Row], at: tuple[str, str, str], name: str
-) -> list[tuple[str, ...]]:
-    """A line of `procedure`, or none where that was not measured."""
-    row = own.get((*at, ERROR))
-    if row is None:
-        return []
-    less, p = own.get((*at, LESS)), own.get((*at, P_VALUE))
-    cells = (
-        f"{NETWORKS[row.network]}, {NAMES[row.data]}",
-        name,
-        setting(row) or "-",
-        f"**{with_spread(row.mean, row.deviation)}**",
-        _papers(row),
-        with_spread(less.mean, less.deviation) if less else "-",
-        f"{p.mean:.2g}" if p else "-",
-        f"{own[(*at, PARAMETERS)].mean / 1e6:.2f}",
-    )
-    return [cells]
 
 
 def claims() -> str:
@@ -208,6 +226,7 @@ def first_look() -> str:
 
 RESULTS_TABLES: dict[str, Callable[[], str]] = {
     "procedure": procedure,
+    "known_settings": known_settings,
     "claims": claims,
     "searches": searches,
     "trained_on": trained_on,
