@@ -178,6 +178,23 @@ def test_a_study_is_drawn_against_alpha_and_epoch(runs, tmp_path, handed):
     assert labels[0] == "baseline" and len(labels) == 3
 
 
+def test_lines_of_two_studies_are_kept_apart_unless_they_are_the_same(runs, tmp_path, handed):
+    both = shutil.copytree(runs, tmp_path / "runs") / "studies"
+    for number, path in enumerate(both.parent.glob("trainings/*-a5-*/metrics.jsonl")):
+        first, *rest = path.read_text().splitlines()
+        told = {**json.loads(first), "loss": 0.5 + number}
+        path.write_text("\n".join([json.dumps(told), *rest]) + "\n")
+    drawn("curves", runs / "studies" / "small", both / "small", "--out", tmp_path / "curves.png")
+    curves = handed["curves_figure"][0][0]
+    labels = [curve.label for curve in curves]
+    assert labels.count("baseline") == 1 and len(labels) == len(set(labels)) == 4
+    assert sum(label.endswith("studies/small") for label in labels) == 2
+    other = (both / "small").rename(both / "other")
+    drawn("curves", runs / "studies" / "small", other, "--out", tmp_path / "curves.png")
+    labels = [curve.label for curve in handed["curves_figure"][0][0]]
+    assert [label.split(", ")[-1] for label in labels] == ["baseline", "small", "l2", "other"]
+
+
 def test_errors_are_drawn_against_the_number_of_images(tmp_path, handed):
     usual = Row("s", "test error %", 30.0, 1.0, 5, "cnn", "svhn, 10 %", "baseline")
     append_rows(tmp_path / "rows.csv", [usual, replace(usual, data="svhn", mean=10.0)])

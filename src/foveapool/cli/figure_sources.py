@@ -18,6 +18,7 @@ from foveapool.pooling.solve import sweep_pooling
 from foveapool.records import Row, read_rows
 from foveapool.report.accounts import NO_OPERATOR, Account, Curve
 from foveapool.report.collect import UNNAMED, account_of
+from foveapool.runs import STUDY
 
 
 def sweeps_in(sources: Sequence[Path], text: str) -> dict[str, list[PoolingOperator]]:
@@ -55,17 +56,34 @@ def _scatters(source: Path) -> dict[Path, Scatter]:
 
 
 def curves_in(sources: Sequence[Path]) -> list[Curve]:
-    """The curves of runs; one that is no setting of a study is named by its folder."""
-    found = [(source, curve) for source in sources for curve in _account(source).curves]
-    if not found:
+    """The curves of runs; one that is no setting of a study is named by its folder.
+
+    Studies share trainings, and those are drawn once. Where two studies call different trainings
+    the same, each line says whose it is.
+    """
+    found = {source: _account(source).curves for source in sources}
+    if not any(found.values()):
         raise ValueError(
             f"{_listed(sources)}: got no finished epoch, wanted a study, a training of one or a "
             "folder of `foveapool train` that has one; wait for it, or name another"
         )
-    return [
-        replace(curve, label=str(source)) if curve.label == UNNAMED else curve
-        for source, curve in found
-    ]
+    studies = [source for source in found if (source / STUDY).is_file()]
+    meant: dict[str, set[tuple[Curve, ...]]] = {}
+    for study in studies:
+        for label in {curve.label for curve in found[study]}:
+            own = tuple(curve for curve in found[study] if curve.label == label)
+            meant.setdefault(label, set()).add(own)
+
+    def named(source: Path, curve: Curve) -> Curve:
+        if curve.label == UNNAMED:
+            return replace(curve, label=str(source))
+        if source in studies and len(meant[curve.label]) > 1:
+            alone = [study.name for study in studies].count(source.name) == 1
+            return replace(curve, label=f"{curve.label}, {source.name if alone else source}")
+        return curve
+
+    every = [named(source, curve) for source, curves in found.items() for curve in curves]
+    return list(dict.fromkeys(every))
 
 
 def rows_in(sources: Sequence[Path]) -> list[Row]:
