@@ -16,33 +16,12 @@ from foveapool.records import ERROR, Row, append_rows, read_rows
 from foveapool.study.presets import preset_names, read_preset
 from foveapool.study.trial import Trial
 
+from ..study.small import TINY
+
 app = typer.Typer()
 app.command("study")(study_command)
 app.command("results")(results_command)
 
-TINY = """
-title = "A tiny one"
-[data]
-name = "street-digits"
-options = { train_size = 160, test_size = 64 }
-[network]
-width = 4
-[recipe]
-epochs = 1
-batch_size = 32
-[trials]
-seeds = 2
-[[search]]
-layers = [3]
-alphas = [5, 25]
-norms = ["l2"]
-parts = 1
-held_out = 0.2
-[[arm]]
-pooling = "baseline"
-[[arm]]
-pooling = "closed-form"
-"""
 QUICK = ("--at-once", 1, "--device", "cpu")
 
 

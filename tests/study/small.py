@@ -12,9 +12,7 @@ SOURCE = Source("street-digits", options={"train_size": 160, "test_size": 64})
 RECIPE = Recipe("adam", 1e-2, 2, batch_size=32)
 CPU = Means("cpu")
 
-# Two layers, three alphas, two norms, three parts, three trials.
-WHOLE = """
-title = "small"
+_NARROW = """
 [data]
 name = "street-digits"
 options = { train_size = 160, test_size = 64 }
@@ -22,6 +20,12 @@ options = { train_size = 160, test_size = 64 }
 width = 4
 [recipe]
 epochs = 1
+"""
+
+# Two layers, three alphas, two norms, three parts, three trials.
+WHOLE = f"""
+title = "small"
+{_NARROW}
 lr = 0.01
 batch_size = 16
 [trials]
@@ -39,6 +43,25 @@ pooling = ["closed-form", "closed-form-trained"]
 [[arm]]
 pooling = "average"
 layer = 3
+"""
+
+# One part, two alphas, two trials.
+TINY = f"""
+title = "A tiny one"
+{_NARROW}
+batch_size = 32
+[trials]
+seeds = 2
+[[search]]
+layers = [3]
+alphas = [5, 25]
+norms = ["l2"]
+parts = 1
+held_out = 0.2
+[[arm]]
+pooling = "baseline"
+[[arm]]
+pooling = "closed-form"
 """
 
 

@@ -20,7 +20,7 @@ from foveapool.study.conduct import check_space, conduct, plan, so_far
 from foveapool.study.presets import read_preset
 from foveapool.study.trial import Trial, scatter_at
 
-from .small import CPU, WHOLE, engine
+from .small import CPU, TINY, WHOLE, engine
 
 
 def study_of(folder, text=WHOLE, changes=None):
@@ -182,26 +182,7 @@ def test_a_plan_is_not_misled_by_a_damaged_result(whole, tmp_path):
     assert plan(whole.study, Runs(tmp_path / "runs"), CPU).left == 3
 
 
-SEARCH = """
-[data]
-name = "street-digits"
-options = { train_size = 160, test_size = 64 }
-[network]
-width = 4
-[recipe]
-epochs = 1
-batch_size = 32
-[trials]
-seeds = 1
-[[search]]
-layers = [3]
-alphas = [5, 400]
-norms = ["l2"]
-parts = 1
-held_out = 0.2
-[[arm]]
-pooling = "closed-form"
-"""
+SEARCH = TINY.replace("[5, 25]", "[5, 400]").replace("seeds = 2", "seeds = 1")
 
 
 def test_the_search_never_sees_the_test_images(tmp_path, monkeypatch):
