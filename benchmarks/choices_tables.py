@@ -5,15 +5,27 @@ Everything comes from results/*.csv; what is not measured yet is not in them.
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+import statistics
+from collections.abc import Callable, Sequence
 
-from told import BASELINE, CLOSED, POOLINGS, TRAINED, errors_of, rows_of, setting, told
+from told import (
+    BASELINE,
+    CLOSED,
+    POOLINGS,
+    TRAINED,
+    best_bold,
+    errors_of,
+    rows_of,
+    setting,
+    told,
+)
 
-from foveapool.pairs import compare
+from foveapool.pairs import by_seed, compare
 from foveapool.records import Row
 from foveapool.report.tables import Table, paper_error, with_spread
-from foveapool.study.trials import DIVERGED
+from foveapool.study.trials import DIVERGED, LOSS
 
 CHOICES = {
     "": "as it is by default",
@@ -124,16 +136,20 @@ def _rate(row: Row) -> float:
 
 def final_norm() -> str:
     """The ResNet with and without its last batch-norm, and how many trainings diverged."""
-    without = rows_of("final-norm.csv")
-    lost = {_where(row): row for row in without if row.metric == DIVERGED}
+    found = {(_where(row), row.metric): row for row in rows_of("final-norm.csv")}
     lines = []
     for row in errors_of("final-norm.csv"):
-        diverged = lost.get(_where(row))
+        diverged, loss = (found.get((_where(row), metric)) for metric in (DIVERGED, LOSS))
         count = f"{diverged.mean:.0f} of {row.n}" if diverged else f"none of {row.n}"
-        others = [f"{float(value):.1f}" for value in row.values.split() if float(value) < 100]
-        lines.append((POOLINGS[row.pooling], setting(row) or "-", count, ", ".join(others) or "-"))
-    header = ("pooling", "setting", "diverged", "error % of the others")
+        others = [value for value in row.values.split() if float(value) < 100]
+        cells = (_listed(others, 1), _listed(loss.values.split(), 2) if loss else "-")
+        lines.append((POOLINGS[row.pooling], setting(row) or "-", count, *cells))
+    header = ("pooling", "setting", "diverged", "error % of the others", "their training loss")
     return Table(header, tuple(lines)).markdown()
+
+
+def _listed(values: Sequence[str], digits: int) -> str:
+    return ", ".join(f"{float(value):.{digits}f}" for value in values) or "-"
 
 
 def _where(row: Row) -> tuple[str, ...]:
@@ -141,7 +157,7 @@ def _where(row: Row) -> tuple[str, ...]:
 
 
 def shares() -> str:
-    """Error by the share of SVHN that was trained on; bold: the best of a line."""
+    """Error by the share of SVHN; bold: the best of a line and what is not told apart from it."""
     rows = errors_of("shares.csv")
     names = (BASELINE, "sgd", CLOSED, TRAINED)
     found = {(_percent(row), row.pooling): row for row in rows}
@@ -149,17 +165,26 @@ def shares() -> str:
     for percent in sorted({_percent(row) for row in rows}):
         own = [found[(percent, name)] for name in names]
         pairs = [told(compare(own[3], own[i])) for i in (0, 1)]
-        lines.append((f"{percent:g} %", *_best_bold(own), *(" p ".join(each) for each in pairs)))
+        lines.append((f"{percent:g} %", *best_bold(own), *(" p ".join(each) for each in pairs)))
     against = (f"trained less {POOLINGS[BASELINE]}", "trained less SGD")
     header = ("of SVHN", *(POOLINGS[name] for name in names), *against)
     return Table(header, tuple(lines)).markdown()
 
 
-def _best_bold(rows: Sequence[Row]) -> Iterable[str]:
-    best = min(row.mean for row in rows)
-    for row in rows:
-        text = with_spread(row.mean, row.deviation, 1)
-        yield f"**{text}**" if row.mean == best else text
+def repeats() -> str:
+    """The same images, recipe and seeds trained twice: 5 % of SVHN is reduced SVHN."""
+    once = [row for row in errors_of("poolings.csv") if row.layer in ("", "3")]
+    lines = []
+    for row in (row for row in errors_of("shares.csv") if _percent(row) == 5):
+        same = next(r for r in once if (r.pooling, r.alpha) == (row.pooling, row.alpha))
+        one, other = by_seed(same), by_seed(row)
+        apart = [one[seed] - other[seed] for seed in other]
+        typical = math.sqrt(statistics.mean(each**2 for each in apart))
+        cells = [_listed([str(run[seed]) for seed in other], 1) for run in (one, other)]
+        largest = max(map(abs, apart))
+        lines.append((POOLINGS[row.pooling], *cells, f"{typical:.1f}", f"{largest:.1f}"))
+    header = ("pooling, layer 3", "one run's errors %", "another's", "apart, rms", "at most")
+    return Table(header, tuple(lines)).markdown()
 
 
 def _percent(row: Row) -> float:
@@ -174,4 +199,5 @@ CHOICES_TABLES: dict[str, Callable[[], str]] = {
     "rates": rates,
     "final_norm": final_norm,
     "shares": shares,
+    "repeats": repeats,
 }

@@ -14,6 +14,7 @@ from told import (
     NETWORKS,
     POOLINGS,
     TRAINED,
+    best_bold,
     errors_of,
     rows_of,
     setting,
@@ -32,7 +33,6 @@ from foveapool.report.tables import (
 )
 
 PARAMETERS = "parameters"
-DOUBT = 0.05  # two poolings whose p is above it are not told apart
 
 
 def _of_procedure() -> list[Row]:
@@ -89,7 +89,7 @@ def _lines(rows: Sequence[Row], at: tuple[str, str, str], more: str = "") -> lis
                 f"{NETWORKS[row.network]}, {NAMES[row.data]}",
                 POOLINGS[row.pooling] + more,
                 setting(row) or "-",
-                f"**{with_spread(row.mean, row.deviation)}**",
+                with_spread(row.mean, row.deviation),
                 _papers(row),
                 with_spread(less.mean, less.deviation) if less else "-",
                 f"{p.mean:.2g}" if p else "-",
@@ -105,7 +105,7 @@ def _by_place(rows: Iterable[Row]) -> dict[tuple[str, ...], Row]:
 
 def claims() -> str:
     """What the paper says of all its rows, counted for the paper and for ours."""
-    return claims_table(_of_procedure()).markdown()
+    return claims_table([*_of_procedure(), *rows_of("settings-*.csv")]).markdown()
 
 
 def searches() -> str:
@@ -153,22 +153,18 @@ def poolings() -> str:
     """Error by pooling and layer; bold: the best of a layer and what is not told apart from it."""
     rows = errors_of("poolings.csv")
     layers = sorted({row.layer for row in rows if row.layer})
-    best = {n: min((r for r in rows if r.layer == n), key=lambda row: row.mean) for n in layers}
     plain = next(row for row in rows if row.pooling == BASELINE)
     lines = [(POOLINGS[BASELINE], *[with_spread(plain.mean, plain.deviation, 1)] * len(layers))]
+    cells: dict[Row, str] = {}
+    for layer in layers:
+        own = [row for row in rows if row.layer == layer]
+        cells |= dict(zip(own, best_bold(own), strict=True))
     found: dict[str, dict[str, Row]] = {}
-    for row in (row for row in rows if row.layer):
+    for row in cells:
         found.setdefault(_named(row), {})[row.layer] = row
-
-    def cell(row: Row | None) -> str:
-        if row is None:
-            return "-"
-        text = with_spread(row.mean, row.deviation, 1)
-        close = row is best[row.layer] or compare(row, best[row.layer]).p > DOUBT
-        return f"**{text}**" if close else text
-
     ordered = sorted(found.items(), key=lambda item: -min(row.mean for row in item[1].values()))
-    lines += [(name, *(cell(own.get(layer)) for layer in layers)) for name, own in ordered]
+    for name, by_layer in ordered:
+        lines.append((name, *(cells[by_layer[layer]] for layer in layers)))
     return Table(("pooling", *(f"layer {n}" for n in layers)), tuple(lines)).markdown()
 
 
@@ -206,19 +202,14 @@ def first_look() -> str:
     names = (BASELINE, "sgd", CLOSED, TRAINED)
     lines = []
     for at in dict.fromkeys((r.network, r.data) for r in rows):
-        means = [row.mean for name in names if (row := own.get((*at, name, ERROR)))]
-
-        def cell(row: Row | None, best: float = min(means)) -> str:
-            if row is None:
-                return "-"
-            text = with_spread(row.mean, row.deviation, 1)
-            text = f"**{text}**" if row.mean == best else text
-            paper = paper_error(row.network, row.data, row.pooling)
-            return text if paper is None else f"{text} ({paper[0]:.1f})"
-
+        errors = [own[(*at, name, ERROR)] for name in names]
+        papers = [paper_error(*at, name) for name in names]
+        cells = [
+            text if paper is None else f"{text} ({paper[0]:.1f})"
+            for text, paper in zip(best_bold(errors), papers, strict=True)
+        ]
         less, p = (own[(*at, CLOSED, metric)] for metric in (LESS, P_VALUE))
         gain = f"{with_spread(less.mean, less.deviation, 1)}, p {p.mean:.2g}"
-        cells = [cell(own.get((*at, name, ERROR))) for name in names]
         lines.append((f"{NETWORKS[at[0]]}, {NAMES[at[1]]}", *cells, gain))
     header = ("error %", *(POOLINGS[name] for name in names), "closed form less strided, in pairs")
     return Table(header, tuple(lines)).markdown()

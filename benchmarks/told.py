@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
-from foveapool.pairs import Pair
+from foveapool.pairs import Pair, compare
 from foveapool.records import ERROR, Row, read_rows
-from foveapool.report.tables import latest
+from foveapool.report.tables import latest, with_spread
 
 RESULTS = Path(__file__).parents[1] / "results"
 NAMES = {
@@ -16,6 +17,7 @@ NAMES = {
     "street-digits": "street digits",
 }
 NETWORKS = {"cnn": "CNN", "resnet18": "ResNet-18"}
+DOUBT = 0.05  # two errors whose p is above it are not told apart
 BASELINE, CLOSED, TRAINED = "baseline", "closed-form", "closed-form-trained"
 POOLINGS = {
     BASELINE: "strided convolution",
@@ -60,3 +62,14 @@ def setting(row: Row) -> str:
 def told(pair: Pair) -> tuple[str, str]:
     """A difference in pairs and its p, for two cells."""
     return f"{pair.mean:+.2f} +- {pair.deviation:.2f}", f"{pair.p:.2g}"
+
+
+def best_bold(rows: Sequence[Row], digits: int = 1) -> list[str]:
+    """Errors for cells; bold: the lowest, and those that pairs cannot tell from it."""
+    best = min(rows, key=lambda row: row.mean)
+
+    def cell(row: Row) -> str:
+        text = with_spread(row.mean, row.deviation, digits)
+        return f"**{text}**" if row is best or compare(row, best).p > DOUBT else text
+
+    return [cell(row) for row in rows]

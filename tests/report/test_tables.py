@@ -170,6 +170,21 @@ def test_our_own_rows_are_counted_the_same_way():
     assert {line["ours"] for line in lines(claims_table([]))} == {"not measured"}
 
 
+def test_the_papers_own_settings_are_counted_where_its_procedure_was_not_followed():
+    same = {"study": "settings-x", "network": "cnn", "data": "svhn"}
+    papers = {"pooling": "closed-form", "layer": "2", "alpha": "25", "norm": "l2", **same}
+    rows = [
+        row(10.0, pooling="baseline", **same),
+        row(11.0, **papers),
+        row(9.0, **{**papers, "alpha": "400"}),  # another setting than the paper's
+    ]
+    counted = {line["claim"]: line["ours"] for line in lines(claims_table(rows))}
+    assert counted["CNN: closed form below the baseline"] == "0 of 1"
+    followed = {**papers, "study": "table1-x", "alpha": "400"}
+    both = claims_table([row(9.0, **followed), *rows])
+    assert lines(both)[1]["ours"] == "1 of 1"
+
+
 CELLS = Table(("a_b", "error %"), (("x & y", "1.0 +- 0.5"), ('"q", z', "-")))
 
 

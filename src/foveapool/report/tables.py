@@ -19,6 +19,7 @@ from foveapool.tabular import comma_separated, markdown
 Key = tuple[str, ...]
 PLACE = ("network", "data", "pooling", "layer", "placement", "alpha", "norm", "components")
 _OF_PAPER = ("table1-", "sgd-")  # the studies that follow the paper's procedure
+_KNOWN = "settings-"  # those at settings that are known, the paper's among them
 _BASELINE, _CLOSED, _SGD = "baseline", "closed-form", "sgd"
 
 
@@ -118,13 +119,14 @@ def paper_error(network: str, data: str, pooling: str) -> tuple[float, float] | 
     return None
 
 
-def _as_paper(key: Key) -> bool:
-    """Whether a setting is the one that the paper chose."""
-    network, data, pooling, layer, _, alpha, norm, _ = key[2:]
-    for each in paper_figures()["sgd" if pooling == _SGD else "table1"]:
-        place = (each["layer"], each.get("alpha", ""), each.get("norm", ""))
-        if (each["network"], each["data"]) == (network, data):
-            return place == (layer, alpha, norm)
+def _is_papers(row: Row) -> bool:
+    """Whether a setting is the one that the paper chose, or the baseline, which has no choice."""
+    if row.pooling == _BASELINE:
+        return True
+    for each in paper_figures()["sgd" if row.pooling == _SGD else "table1"]:
+        if (each["network"], each["data"]) == (row.network, row.data):
+            chosen = (each["layer"], each.get("alpha", ""), each.get("norm", ""))
+            return chosen == (row.layer, row.alpha, row.norm)
     return False
 
 
@@ -142,7 +144,7 @@ def error_table(rows: Iterable[Row]) -> Table:
 
         network, data, pooling, *where = key[2:]
         paper = None
-        if pooling == _BASELINE or key[0].startswith(_OF_PAPER) or _as_paper(key):
+        if key[0].startswith(_OF_PAPER) or _is_papers(own[(*key, ERROR)]):
             paper = paper_error(network, data, pooling)
         lines.append(
             (
@@ -229,11 +231,15 @@ def claims_table(rows: Iterable[Row]) -> Table:
 
 
 def _measured(rows: Iterable[Row]) -> list[_Figures]:
-    """The errors of the studies that follow the paper's tables; others vary what it fixed."""
+    """The errors of the studies that follow the paper's tables; others vary what it fixed.
+
+    Where the procedure was not followed, those of its own settings, which need no search.
+    """
+    errors = [row for row in latest(rows) if row.metric == ERROR]
+    known = [row for row in errors if row.study.startswith(_KNOWN) and _is_papers(row)]
     found: dict[Key, dict[str, float]] = {}
-    for row in latest(rows):
-        if row.metric == ERROR and row.study.startswith(_OF_PAPER):
-            found.setdefault((row.network, row.data), {})[row.pooling] = row.mean
+    for row in (*known, *(row for row in errors if row.study.startswith(_OF_PAPER))):
+        found.setdefault((row.network, row.data), {})[row.pooling] = row.mean
     return [_Figures(network, errors) for (network, _), errors in found.items()]
 
 
