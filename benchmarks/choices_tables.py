@@ -58,6 +58,9 @@ def ablations() -> str:
 def _choice(row: Row, choice: str) -> str:
     if choice.startswith("class_cap"):
         return f"{choice.split()[-1]} images a class to fit on"
+    if choice.startswith("window"):
+        width = 2 * int(choice.split()[-1]) + 1
+        return f"a place sees {width} x {width} of the 8 x 8 map"
     changed = [row.norm] if row.norm != "l2" else []
     changed += [_counted(row.components)] if row.components != "2" else []
     return ", ".join(changed) or CHOICES[choice]

@@ -99,6 +99,15 @@ def test_each_pool_gets_what_its_choices_ask_for(runs):
         assert torch.equal(operator.weight, wanted.weight)
 
 
+def test_in_a_window_a_place_sees_its_neighbourhood_alone(runs, summed):
+    operator = operators_of(training(Pool("closed-form", 3, window=1)), runs, CPU)[3]
+    assert operator.settings.window == 1 and summed == ["down3"]
+    seen = (operator.weight != 0).sum(-1)
+    assert int(seen.max()) <= 9 < operator.weight.shape[-1]
+    assert int((weight(training(("closed-form", 3)), runs) != 0).sum(-1).max()) > 9
+    assert summed == ["down3"]  # with and without one from the same scatter
+
+
 def test_the_kept_operator_is_used_again(runs, summed, monkeypatch):
     first = weight(training(("closed-form", 3)), runs)
     monkeypatch.setattr(fits, "solved", None)

@@ -70,6 +70,7 @@ def test_the_ablations_change_one_choice_at_a_time():
     assert values("components") == {1, 4, 8}
     assert {False} == values("normalise") and {"frequency"} == values("weighting")
     assert {"aligned"} == values("centre") and {"sum"} == values("sign")
+    assert values("window") == {1, 2, 3}
     assert len(values("class_cap")) > 1 and values("norm") == {"l1", "l2"}
     alphas = values("alpha") - {"auto"}
     assert (min(alphas), max(alphas)) == (1, 2000)

@@ -27,6 +27,7 @@ def test_a_setting_is_called_after_its_last_pooling():
         Setting(),
         Setting((FIRST, SECOND), width=8),
         Setting((Pool("sgd", 2, components=1),)),
+        Setting((Pool("closed-form", 3, window=2),)),
         Setting((Pool("closed-form", 2, "auto"),), "resnet18", 4, "before", {"final_norm": False}),
     ],
 )
@@ -38,6 +39,7 @@ def test_choices_that_a_pooling_does_not_use_make_no_difference():
     assert Pool("sgd", 3, 5.0, "l1").facts() == Pool("sgd", 3, 25.0).facts()
     assert Pool("closed-form", 3, 5).facts() == Pool("closed-form", 3, 5.0).facts()
     assert Pool("closed-form", 3, 5).facts() != Pool("closed-form", 3, 6).facts()
+    assert "window" not in Pool("closed-form", 3).facts()  # and the names of trainings stay
     without = [Setting((), "resnet18", 64, place) for place in ("before", "shortcut", None)]
     assert len({str(each.facts()) for each in without}) == 1
     with_pool = [Setting((FIRST,), "resnet18", 64, place) for place in ("before", "shortcut")]
@@ -64,6 +66,7 @@ def test_every_pooling_but_the_baseline_is_a_pool():
         ({"centre": "left"}, r"centre: got 'left', wanted one of"),
         ({"sign": "plus"}, r"sign: got 'plus', wanted one of"),
         ({"class_cap": 1}, r"class_cap: got 1, wanted 2 or more"),
+        ({"window": 0}, r"window: got 0, wanted 1 or more"),
     ],
 )
 def test_a_pool_that_cannot_be_fitted_is_refused(choices, message):

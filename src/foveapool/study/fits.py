@@ -137,7 +137,7 @@ def _is_of(operator: PoolingOperator, pool: Pool, image_shape: Sequence[int]) ->
     """Whether the operator can be the pool's own, by its shapes and by how it was solved."""
     how, site = operator.settings, site_at(pool.layer, "", 1, image_shape)
     return (operator.in_shape, operator.out_shape) == (site.in_shape, site.out_shape) and (
-        (operator.components, how.norm, how.centre, how.sign, how.weighting)
-        == (pool.components, pool.norm, pool.centre, pool.sign, pool.weighting)
+        (operator.components, how.norm, how.centre, how.sign, how.weighting, how.window)
+        == (pool.components, pool.norm, pool.centre, pool.sign, pool.weighting, pool.window)
         and pool.alpha in (AUTO, how.alpha)
     )

@@ -31,7 +31,7 @@ _DECIDED = ("classes", "in_channels", "in_shape", "poolings")  # arguments, but 
 class Pool:
     """One pooling at one layer, and for a closed form how it is fitted.
 
-    `alpha` may be "auto", see `pooling.solve`.
+    `alpha` may be "auto", and `window` says how far a place may look: see `pooling.solve`.
     """
 
     pooling: str
@@ -44,6 +44,7 @@ class Pool:
     centre: Centre = "paper"
     sign: Sign = "neighbour"
     class_cap: int | None = 10_000
+    window: int | None = None
 
     def __post_init__(self) -> None:
         if self.pooling not in POOLINGS[1:]:
@@ -55,6 +56,8 @@ class Pool:
         cap = self.class_cap
         if cap is not None and (type(cap) is not int or cap < 2):
             raise ValueError(f"class_cap: got {cap!r}, wanted 2 or more")
+        if self.window is not None and (type(self.window) is not int or self.window < 1):
+            raise ValueError(f"window: got {self.window!r}, wanted 1 or more")
         if type(self.normalise) is not bool:
             raise ValueError(f"normalise: got {self.normalise!r}, wanted true or false")
         if self.weighting not in WEIGHTINGS:
@@ -74,6 +77,9 @@ class Pool:
         facts = asdict(self)
         if facts["alpha"] != AUTO:
             facts["alpha"] = float(facts["alpha"])
+        if self.window is None:
+            # Left out, so that trainings that never asked for it keep their names.
+            del facts["window"]
         if self.is_fitted:
             return facts
         return {key: facts[key] for key in ("pooling", "layer", "components")}

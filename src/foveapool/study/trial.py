@@ -119,6 +119,7 @@ def solved(scatter: Scatter, out_shape: tuple[int, int], pool: Pool) -> PoolingO
         components=pool.components,
         centre=pool.centre,
         sign=pool.sign,
+        window=pool.window,
     )
 
 
