@@ -28,7 +28,7 @@ from foveapool.report.tables import Table, paper_error, with_spread
 from foveapool.study.trials import DIVERGED, LOSS
 
 CHOICES = {
-    "": "as it is by default",
+    "": "l2, as it is by default",
     "normalise False": "channels not normalised",
     "weighting frequency": "classes weighted by their frequency",
     "centre aligned": "centres in the middle of blocks",
@@ -39,35 +39,45 @@ AUTO = "auto"
 
 def ablations() -> str:
     """Each choice against the default, in pairs."""
-    rows = [row for row in errors_of("ablations.csv") if row.alpha == AUTO]
-    usual = {
-        pooling: next(r for r in rows if (r.pooling, r.norm, r.components) == (pooling, "l2", "2"))
-        for pooling in (CLOSED, TRAINED)
-    }
+    rows = [
+        row
+        for row in errors_of("ablations.csv")
+        if (row.alpha, row.components) == (AUTO, "2") and row.pooling != TRAINED
+    ]
+    usual = next(row for row in rows if (row.pooling, row.norm) == (CLOSED, "l2"))
     lines = []
     for row in rows:
-        pooling, _, choice = row.pooling.partition(", ")
-        is_usual = row is usual[pooling]
-        cells = ("-", "-") if is_usual else told(compare(row, usual[pooling]))
-        error = with_spread(row.mean, row.deviation)
-        lines.append((POOLINGS[pooling], _choice(row, choice), error, *cells))
-    header = ("pooling", "choice", "error %", "less the default, in pairs", "p")
+        cells = ("-", "-") if row is usual else told(compare(row, usual))
+        lines.append((_choice(row), with_spread(row.mean, row.deviation), *cells))
+    header = ("choice", "error %", "less the default, in pairs", "p")
     return Table(header, tuple(lines)).markdown()
 
 
-def _choice(row: Row, choice: str) -> str:
+def components() -> str:
+    """Error by the number of components, a column a pooling; those of SGD as far as measured."""
+    rows = [
+        row
+        for row in errors_of("ablations.csv poolings.csv")
+        if row.layer == "3" and row.norm in ("", "l2") and row.alpha in ("", AUTO)
+    ]
+    names = ("sgd", CLOSED, TRAINED)
+    found = {(row.components, row.pooling): row for row in rows}
+    lines = []
+    for count in sorted({row.components for row in rows if row.pooling in names}, key=int):
+        own = [found[(count, name)] for name in names if (count, name) in found]
+        cells = dict(zip([row.pooling for row in own], best_bold(own), strict=True))
+        lines.append((count, *(cells.get(name, "-") for name in names)))
+    return Table(("components", *(POOLINGS[name] for name in names)), tuple(lines)).markdown()
+
+
+def _choice(row: Row) -> str:
+    choice = row.pooling.partition(", ")[2]
     if choice.startswith("class_cap"):
         return f"{choice.split()[-1]} images a class to fit on"
     if choice.startswith("window"):
         width = 2 * int(choice.split()[-1]) + 1
         return f"a place sees {width} x {width} of the 8 x 8 map"
-    changed = [row.norm] if row.norm != "l2" else []
-    changed += [_counted(row.components)] if row.components != "2" else []
-    return ", ".join(changed) or CHOICES[choice]
-
-
-def _counted(components: str) -> str:
-    return "1 component" if components == "1" else f"{components} components"
+    return row.norm if row.norm != "l2" else CHOICES[choice]
 
 
 def alphas_and_norms() -> str:
@@ -197,6 +207,7 @@ def _percent(row: Row) -> float:
 
 CHOICES_TABLES: dict[str, Callable[[], str]] = {
     "ablations": ablations,
+    "components": components,
     "alphas_and_norms": alphas_and_norms,
     "batch_sizes": batch_sizes,
     "rates": rates,
