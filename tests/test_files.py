@@ -8,7 +8,14 @@ import time
 import pytest
 
 from foveapool import files
-from foveapool.files import clear_leftovers, held, replacing, write_text
+from foveapool.files import (
+    check_file_place,
+    check_folder_place,
+    clear_leftovers,
+    held,
+    replacing,
+    write_text,
+)
 
 # The file by itself: with the package comes torch, which takes seconds.
 HOLD = """
@@ -90,3 +97,27 @@ def test_a_child_does_not_keep_its_parents_lock(tmp_path):
     finally:
         child.kill()
         child.wait()
+
+
+def test_a_place_that_cannot_be_is_refused_in_words(tmp_path):
+    (tmp_path / "file").write_text("")
+    check_file_place(tmp_path / "file")
+    check_file_place(tmp_path / "new" / "folder" / "file")
+    check_folder_place(tmp_path / "new" / "folder")
+    with pytest.raises(IsADirectoryError, match="got a folder, wanted a file"):
+        check_file_place(tmp_path)
+    with pytest.raises(NotADirectoryError, match="got a file, wanted a folder"):
+        check_folder_place(tmp_path / "file")
+    for check in (check_file_place, check_folder_place):
+        with pytest.raises(PermissionError, match="file is no folder that you may write to"):
+            check(tmp_path / "file" / "below")
+
+
+def test_a_folder_that_is_there_needs_no_leave_to_write_beside_it(tmp_path, monkeypatch):
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    monkeypatch.setattr(os, "access", lambda path, mode: path == mine)
+    check_folder_place(mine)
+    check_file_place(mine / "file")
+    with pytest.raises(PermissionError, match="other: cannot be written"):
+        check_folder_place(tmp_path / "other")

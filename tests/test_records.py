@@ -93,6 +93,8 @@ def test_a_file_is_tried_without_being_made_or_changed(tmp_path):
     assert path.read_text() == before
     with pytest.raises(PermissionError, match=r"more.csv: cannot be written, since .*rows.csv is"):
         check_target(path / "more.csv")
+    with pytest.raises(IsADirectoryError, match=r"deep: got a folder, wanted a CSV file"):
+        check_target(path.parent)
 
 
 def test_provenance_fills_fields_of_a_row_and_names_this_machine():

@@ -136,3 +136,13 @@ def test_json_is_read_whole_or_not_at_all(tmp_path):
     path.write_bytes(b"\xff\xfe")
     with pytest.raises(ValueError, match=r"some.json is not whole"):
         read_json(path)
+
+
+@pytest.mark.parametrize("inside", ["", "x", "x/y"])
+def test_a_file_is_no_folder_of_runs(tmp_path, inside):
+    (tmp_path / "note.txt").write_text("a note")
+    with pytest.raises(
+        NotADirectoryError, match=r"got .*note.txt, which is a file, wanted a folder"
+    ):
+        Runs(tmp_path / "note.txt" / inside)
+    assert files(tmp_path) == ["note.txt"]

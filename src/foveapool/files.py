@@ -9,7 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -29,6 +29,30 @@ def replacing(path: Path) -> Iterator[Path]:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def check_file_place(path: Path) -> None:
+    """OSError where no file can be written: for before the work that is to fill it."""
+    if path.is_dir():
+        raise IsADirectoryError(f"{path}: got a folder, wanted a file to write; name one in it")
+    _check_writable(path, path.absolute().parents)
+
+
+def check_folder_place(path: Path) -> None:
+    """OSError where no folder is or can be made: for before the work that is to fill it."""
+    if path.exists() and not path.is_dir():
+        raise NotADirectoryError(f"{path}: got a file, wanted a folder; name another place")
+    _check_writable(path, (path.absolute(), *path.absolute().parents))
+
+
+def _check_writable(path: Path, folders: Sequence[Path]) -> None:
+    """Refuses a path where the first of these folders that is there cannot be written to."""
+    there = next(each for each in folders if each.exists())
+    if not (there.is_dir() and os.access(there, os.W_OK | os.X_OK)):
+        raise PermissionError(
+            f"{path}: cannot be written, since {there} is no folder that you may write to; name "
+            "another place"
+        )
 
 
 def clear_leftovers(path: Path) -> None:

@@ -158,6 +158,10 @@ def append_rows(path: str | os.PathLike[str], rows: Iterable[Row]) -> None:
 def check_target(path: str | os.PathLike[str]) -> None:
     """Refuses a file that rows cannot be added to: before the hours that they take to measure."""
     path = Path(path)
+    if path.is_dir():
+        raise IsADirectoryError(
+            f"{path}: got a folder, wanted a CSV file to add rows to; name a file in it"
+        )
     if path.exists():
         with open(path, "a+", newline="") as file:
             _has_header(path, file)

@@ -33,6 +33,7 @@ class Runs:
         self, root: str | os.PathLike[str], say: Callable[[str], None] = lambda text: None
     ) -> None:
         self.root, self.say = Path(root), say
+        _check_folder(self.root)
         path = self.root / RUNS
         if not path.exists():
             return
@@ -141,6 +142,16 @@ class Runs:
                 continue
             if result.get("training") == path.parent.name and _is_whole(result):
                 yield training, result
+
+
+def _check_folder(root: Path) -> None:
+    """Refuses a place where no folder can be: before the hours of what is to go there."""
+    there = next(each for each in (root, *root.absolute().parents) if each.exists())
+    if not there.is_dir():
+        raise NotADirectoryError(
+            f"{root}: got {there}, which is a file, wanted a folder of runs, there or to be made; "
+            "name another one"
+        )
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """The commands as a user types them: layers, fit, bench, and what wrong words get."""
 
+import re
 import subprocess
 import sys
 
@@ -21,6 +22,26 @@ plain = nn.Linear(2, 2)
 number = lambda: 3
 """
 
+DEEP = """
+from torch import nn
+
+class Both(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.main, self.shortcut = nn.Conv2d(3, 6, 3, 2, 1), nn.Conv2d(3, 6, 1, 2)
+
+    def forward(self, maps):
+        return self.main(maps) + self.shortcut(maps)
+
+def Net():
+    inner = Both()
+    for name in ("stage",) * 12 + ("encoder",):
+        outer = nn.Sequential()
+        outer.add_module(name, inner)
+        inner = outer
+    return inner
+"""
+
 
 def foveapool(*words, cwd=None):
     command = [sys.executable, "-m", "foveapool", *map(str, words)]
@@ -39,6 +60,17 @@ def test_layers_lists_what_shrinks(network):
     assert done.returncode == 0, done.stderr
     assert "3 -> 6" in done.stdout and "32x32 -> 16x16" in done.stdout
     assert "MaxPool2d" in done.stdout and "16x16 -> 8x8" in done.stdout
+
+
+def test_names_of_layers_stay_whole_in_a_pipe(tmp_path):
+    (tmp_path / "deep.py").write_text(DEEP, "utf-8")
+    runner = CliRunner(env={"COLUMNS": "80"})
+    done = runner.invoke(application(), ["layers", f"{tmp_path / 'deep.py'}:Net"])
+    assert done.exit_code == 0, done.output
+    _, first, second = done.stdout.splitlines()
+    names = [f"encoder.{'stage.' * 12}{branch}" for branch in ("main", "shortcut")]
+    assert first.split()[0] == second.split()[-1] == names[0]
+    assert second.split()[0] == first.split()[-1] == names[1]
 
 
 @pytest.mark.parametrize(
@@ -68,6 +100,29 @@ def test_a_mistake_is_one_line_and_exit_code_two(network, words, message):
     assert message in done.stderr and len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("import math\nclass Net(\n", r"SyntaxError: .*\(broken\.py, line 2\)"),
+        ("def half():\n    1 / 0\n\nhalf()\n", r"ZeroDivisionError: .*broken\.py, line 4\)"),
+        ("import torch\ntorch.ones(2) @ torch.ones(3)", r"RuntimeError: .*broken\.py, line 2\)"),
+    ],
+)
+def test_what_is_wrong_in_a_file_of_ones_own_is_said_with_its_line(tmp_path, text, said):
+    path = tmp_path / "broken.py"
+    path.write_text(text, "utf-8")
+    done = CliRunner().invoke(application(), ["layers", f"{path}:Net"])
+    assert done.exit_code == 2, done.exception
+    assert done.stderr.startswith(f"error: network: {path} cannot be loaded: ")
+    assert re.search(said, done.stderr) and len(done.stderr.splitlines()) == 1
+
+
+def test_a_module_that_is_not_there_is_one_line():
+    done = CliRunner().invoke(application(), ["layers", "absent:Net"])
+    assert done.exit_code == 2, done.exception
+    assert "absent cannot be loaded: ModuleNotFoundError: No module named 'absent'" in done.stderr
+
+
 def test_a_run_is_trained_and_fitted_from_its_folder(tmp_path, monkeypatch):
     small = load_data("street-digits", train_size=160, test_size=20)
     for module in (fit, train):
@@ -82,6 +137,9 @@ def test_a_run_is_trained_and_fitted_from_its_folder(tmp_path, monkeypatch):
     operator = fp.PoolingOperator.load(run / "operator-2.safetensors")
     assert operator.in_shape == (16, 16) and operator.settings.alpha == 5
     assert operator.summary() in done.output
+    elsewhere = tmp_path / "new" / "folder" / "operator.safetensors"
+    words = ["fit", str(run), "--layer", "2", "--device", "cpu", "--out", str(elsewhere)]
+    assert runner.invoke(application(), words).exit_code == 0 and elsewhere.is_file()
     done = runner.invoke(application(), ["fit", str(run), "--norm", "l3", "--device", "cpu"])
     assert done.exit_code == 2 and "norm: got 'l3'" in done.output
 

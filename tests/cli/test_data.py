@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -101,10 +102,31 @@ def test_check_takes_sets_of_every_kind(tmp_path):
     assert (code, "mine.npz: no such file" in err) == (2, True)
 
 
+def test_check_notices_classes_without_a_training_image(tmp_path):
+    images, labels = np.zeros((3, 8, 8), np.uint8), np.array([0, 2, 5])
+    arrays = {"images": images, "labels": labels}
+    parts = {f"{part}_{key}": arrays[key] for part in ("train", "test") for key in arrays}
+    np.savez(tmp_path / "mine.npz", **parts)
+    code, out, err = run("check", f"npz:{tmp_path}/mine.npz", root=tmp_path)
+    assert code == 2 and "reads well" not in out
+    assert "no training image of class 1, 3, 4, wanted some of each; number the classes" in err
+    np.savez(tmp_path / "mine.npz", **{**parts, "train_labels": np.array([0, 1, 2])})
+    assert run("check", f"npz:{tmp_path}/mine.npz", root=tmp_path)[0] == 2
+    ours = {**parts, "train_labels": np.array([0, 1, 2]), "test_labels": np.array([0, 2, 2])}
+    np.savez(tmp_path / "mine.npz", **ours)
+    assert run("check", f"npz:{tmp_path}/mine.npz", root=tmp_path)[0] == 0
+
+
 def test_check_of_an_empty_root_says_so(tmp_path):
     code, out, _ = run("check", root=tmp_path)
     assert code == 0
     assert f"nothing in {tmp_path}: foveapool data download NAME" in out
+
+
+def test_pack_into_a_file_is_one_line(tmp_path):
+    (tmp_path / "file").write_text("mine")
+    code, _, err = run("pack", "cifar10", tmp_path / "file", root=tmp_path)
+    assert code == 2 and f"{tmp_path / 'file'} is no folder that you may write to" in err
 
 
 @pytest.mark.parametrize("verb", ["check", "download"])

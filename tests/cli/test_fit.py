@@ -46,6 +46,14 @@ def test_a_wrong_choice_is_known_before_the_data_are_read(noted, words, message)
     assert done.stderr.startswith(f"error: {message}")
 
 
+def test_a_place_for_no_file_is_known_before_the_data_are_read(noted):
+    done = run("fit", noted, "--out", noted)
+    assert done.exit_code == 2, done.output
+    assert done.stderr.startswith(f"error: {noted}: got a folder, wanted a file to write")
+    done = run("fit", noted, "--out", noted / "run.json" / "x")
+    assert done.exit_code == 2 and "run.json is no folder that you may write to" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

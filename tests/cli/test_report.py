@@ -89,6 +89,12 @@ def test_a_mistake_is_one_line(tmp_path, monkeypatch, words, message):
     assert not list(tmp_path.iterdir())
 
 
+def test_a_folder_is_no_page_and_is_said_before_the_maps_are_made(runs, tmp_path, monkeypatch):
+    monkeypatch.setattr("foveapool.cli.report.with_examples", None)
+    said = told("--runs", runs.root, "--out", tmp_path, code=2)
+    assert said.startswith(f"error: {tmp_path}: got a folder, wanted a file to write")
+
+
 def test_missing_weights_are_named_and_nothing_is_trained(runs):
     (runs.folder(CLOSED.fitted_on.name) / "weights.safetensors").unlink()
     said = told("--runs", runs.root)

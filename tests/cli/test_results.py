@@ -1,4 +1,4 @@
-"""`foveapool results --ranking`: who wins, from files of several studies, in every format."""
+"""`foveapool results`: several studies in one table, and by --ranking who wins among them."""
 
 import csv
 import io
@@ -47,6 +47,16 @@ def test_every_format_has_the_difference(files, form):
     gaps = [a - b for a, b in zip(OTHER, BEST, strict=True)]
     assert f"{sum(gaps) / 3:.2f} +- {stats.tstd(gaps):.2f}" in shown
     assert shown.index("sgd") < shown.index("baseline")
+
+
+def test_each_line_names_its_study_where_there_are_several(files):
+    def table(*given):
+        words = ["results", *map(str, given), "--format", "csv"]
+        return list(csv.DictReader(io.StringIO(CliRunner().invoke(application(), words).stdout)))
+
+    told = [(line["study"], line["pooling"]) for line in table(*files)]
+    assert told == [("one", "baseline"), ("two", "baseline"), ("two", "sgd")]
+    assert "study" not in table(files[1])[0]
 
 
 def test_claims_can_be_counted_below_it(files):

@@ -181,6 +181,7 @@ def test_a_network_of_a_study_is_measured_with_its_pooling(data, tmp_path):
         (["evaluate", "0", "--folder", "nowhere"], "nowhere: no such folder"),
         (["evaluate", "0", "--device", "tpu"], "device: got 'tpu'"),
         (["generate", "svhm", "--out", "x"], "no such data set"),
+        (["generate", "svhm", "--out", "0/run.json"], "got a file, wanted a folder"),
         (["generate", "svhn", "--out", "x", "--kind", "q"], "kind: got 'q', wanted c or p"),
         (["generate", "svhn", "--out", "x", "--names", "fogg"], "did you mean 'fog'"),
     ],
@@ -191,6 +192,21 @@ def test_a_mistake_is_one_line_and_exit_code_2(runs, tmp_path, monkeypatch, word
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
     assert message in line
     assert not (tmp_path / "x").exists() and not (tmp_path / "results").exists()
+
+
+@pytest.mark.parametrize(
+    ("option", "place", "message"),
+    [
+        ("--results", "", "got a folder, wanted a CSV file"),
+        ("--tables", "run.json", "got a file, wanted a folder"),
+    ],
+)
+def test_a_place_for_no_results_is_known_before_measuring(
+    runs, monkeypatch, option, place, message
+):
+    monkeypatch.setattr(measured, "evaluate", None)
+    done = foveapool("robustness", "evaluate", runs[0], *ASKED, option, runs[0] / place, code=2)
+    assert done.stderr.startswith(f"error: {runs[0] / place}: {message}")
 
 
 def test_trials_of_several_kinds_are_not_averaged(runs, data, tmp_path):

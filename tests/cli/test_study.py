@@ -145,11 +145,12 @@ def test_a_damaged_training_is_told_of_and_redone(finished, tmp_path):
     ("change", "message"),
     [
         ("nonsense", "--set: got 'nonsense', wanted TABLE.KEY=VALUE"),
-        ("trials.seeds=three", "--set: got 'trials.seeds=three', wanted TABLE.KEY=VALUE"),
+        ("trials.seeds=three", "seeds: got 'three', wanted 1 or more"),
+        ("trials.seeds=[3", "--set: got 'trials.seeds=[3', wanted TABLE.KEY=VALUE"),
         ("seeds=3", "--set: got 'seeds=3', wanted TABLE.KEY=VALUE"),
         ("trials.sedes=3", "[trials]: got the key 'sedes'"),
         ("trials.seeds=0", "seeds: got 0, wanted 1 or more"),
-        ("data.name='svhm'", "[data]: got 'svhm', wanted one of cifar10"),
+        ("data.name=svhm", "[data]: got 'svhm', wanted one of cifar10"),
         ("data.options.size=3", "no option size"),
         ("network.width=0", "width: got 0, wanted 1 or more"),
         ("arm.layer=3", "arm: got {'layer': 3} for what is no table"),
@@ -284,10 +285,10 @@ def test_a_study_with_other_values_can_have_another_name(preset, tmp_path):
     assert [path.name for path in (runs / "studies").iterdir()] == ["two-seeds"]
 
 
-@pytest.mark.parametrize("name", ["../outside", "a b", ""])
+@pytest.mark.parametrize("name", ["../outside", "a b", "", ".", ".."])
 def test_a_name_that_is_none_is_refused(preset, tmp_path, no_training, name):
     said = refused("study", preset, "--runs", tmp_path, "--name", name, *QUICK)
-    assert f"name: got {name!r}, wanted letters, digits" in said
+    assert f"name: got {name!r}, wanted " in said
 
 
 def test_two_studies_cannot_have_one_name(preset, tmp_path, no_training):

@@ -4,7 +4,7 @@ import pytest
 from typer.testing import CliRunner
 
 from foveapool.cli.main import application
-from foveapool.cli.study import _time
+from foveapool.cli.study import _changes, _time
 from foveapool.records import COLUMNS
 from foveapool.study.conduct import Plan
 from foveapool.study.presets import read_preset
@@ -43,9 +43,39 @@ def test_the_time_is_told_in_words_that_fit_it(seconds, told):
 
 
 @pytest.mark.parametrize(
+    ("given", "value"),
+    [
+        ("svhn", "svhn"),
+        ("'svhn'", "svhn"),
+        (" folder:~/my-images/v1.2", "folder:~/my-images/v1.2"),
+        ("3", 3),
+        ("true", True),
+        ("[1, 2]", [1, 2]),
+    ],
+)
+def test_a_word_is_text_with_quotes_and_without(given, value):
+    assert _changes([f"data.name={given}"]) == {"data": {"name": value}}
+
+
+@pytest.mark.parametrize("given", ["note.txt", "note.txt/runs"])
+def test_runs_that_can_be_no_folder_are_refused_in_one_line(tmp_path, given):
+    (tmp_path / "note.txt").write_text("a note")
+    done = study("demo", "--runs", tmp_path / given)
+    assert done.exit_code == 2
+    assert f"error: {tmp_path / given}: got {tmp_path / 'note.txt'}, which is" in done.stderr
+
+
+def test_images_that_are_too_few_are_known_before_anything_is_trained(tmp_path, monkeypatch):
+    monkeypatch.setattr(Trial, "run", None)
+    done = study("demo", "--runs", tmp_path / "runs", "--set", "data.options.train_size=12")
+    assert done.exit_code == 2 and " among the 12 training images, wanted two" in done.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
     ("given", "message"),
     [
-        ("folder", "folder"),
+        ("folder", "folder: got a folder, wanted a CSV file to add rows to"),
         ("note.txt/all.csv", "note.txt/all.csv: cannot be written, since"),
         ("older.csv", "older.csv: got columns"),
         ("binary.csv", "binary.csv: got what is no text"),

@@ -2,11 +2,16 @@
 
 import json
 
+import numpy as np
 import pytest
 import typer
+from PIL import Image
 from typer.testing import CliRunner
 
 from foveapool.cli import train as command
+from foveapool.cli.main import application
+from foveapool.cli.trained import trained_network
+from foveapool.data.registry import load_data
 from foveapool.training.recipe import Recipe, paper_recipe
 
 from ..training.toys import toy_data
@@ -78,6 +83,7 @@ def test_flags_stand_over_a_file_and_that_over_the_paper(tmp_path):
         (["vgg", "street-digits"], "network: got 'vgg', wanted one of cnn, resnet18"),
         (["cnn", "mnist"], "data: got 'mnist', wanted one of cifar10, "),
         (["cnn", "shvn"], "; did you mean 'svhn'?"),
+        (["cnn", "svhn", "--seed", str(2**64)], f"seed: got {2**64}, wanted a whole number of 64"),
         (["cnn", "svhn", "--evaluate-every", "0"], "evaluate_every: got 0"),
         (["cnn", "svhn", "--lr", "-1"], "lr: got -1.0"),
         (["cnn", "svhn", "--recipe", "mine"], "recipe: got 'mine'"),
@@ -92,6 +98,14 @@ def test_a_mistake_is_one_line_and_leaves_nothing(tmp_path, arguments, message):
     (line,) = [line for line in result.stderr.splitlines() if line.startswith("error: ")]
     assert message in line
     assert not (tmp_path / "run").exists()
+
+
+def test_a_file_is_no_run_folder_and_is_said_before_the_data_are_read(tmp_path, toy):
+    (tmp_path / "file").write_text("mine")
+    for place, message in (("file", "got a file, wanted a folder"), ("file/run", "is no folder")):
+        result = run("cnn", "svhn", *QUICK, "--out", tmp_path / place)
+        assert result.exit_code == 2 and toy == []
+        assert result.stderr.startswith(f"error: {tmp_path / place}: ") and message in result.stderr
 
 
 def test_another_training_is_not_written_over_but_on_demand(tmp_path):
@@ -123,6 +137,36 @@ def test_milestones_are_epochs(tmp_path):
     assert run(*given).exit_code == 0
     lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(line)["lr"] for line in lines] == [1e-3, 5e-4]
+
+
+def test_images_of_many_sizes_are_trained_on_and_measured_at_one(tmp_path, monkeypatch):
+    monkeypatch.setattr(command, "load_data", load_data)
+    draw = np.random.default_rng(0)
+    for label, name in enumerate(("cat", "dog")):
+        for i in range(8):
+            for part in ("train", "test"):
+                path = tmp_path / "mine" / part / name / f"{i}.png"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                pixels = draw.integers(128 * label, 128 * label + 128, (16 + i, 20, 3), np.uint8)
+                Image.fromarray(pixels).save(path)
+    given = ("cnn", f"folder:{tmp_path / 'mine'}", "--recipe", "cnn-svhn", *QUICK[:2], *QUICK[4:])
+    given += ("--batch-size", 8, "--out", tmp_path / "run")
+    refused = run(*given)
+    assert refused.exit_code == 2 and "--size of `foveapool train`" in refused.stderr
+    done = run(*given, "--size", 16)
+    assert done.exit_code == 0, done.output
+    fitted = CliRunner().invoke(application(), ["fit", str(tmp_path / "run"), "--device", "cpu"])
+    assert fitted.exit_code == 0, fitted.output
+    assert trained_network(tmp_path / "run").data.test.images.shape[2:] == (16, 16)
+
+
+def test_the_layout_of_data_of_ones_own_is_in_the_help():
+    environment = {"COLUMNS": "100", "TERM": "dumb"}
+    for words in (["train"], ["data"]):
+        done = CliRunner().invoke(application(), [*words, "--help"], env=environment)
+        said = " ".join(done.stdout.replace("\N{BOX DRAWINGS LIGHT VERTICAL}", " ").split())
+        assert "PATH/train/CLASS/ and PATH/test/CLASS/" in said
+        assert "train_images, train_labels, test_images and test_labels" in said
 
 
 def test_training_that_diverges_says_where(tmp_path):

@@ -55,7 +55,7 @@ def test_grey_and_transparent_images_become_rgb(root):
 @pytest.mark.parametrize("part", ["train", "test"])
 def test_images_of_another_size_are_refused_or_resized(root, part):
     save(root / part / "dog" / "b.png", np.full((12, 12, 3), 77, np.uint8))
-    with pytest.raises(ValueError, match=r"b\.png: got 12 x 12 pixels, wanted 6 x 4 .*give size="):
+    with pytest.raises(ValueError, match=r"b\.png: got 12 x 12 pixels, wanted 6 x 4 .*--size of"):
         read_folder(root)
     for size, shape in ((8, (3, 8, 8)), ((5, 7), (3, 5, 7))):
         data = read_folder(root, size=size)

@@ -69,6 +69,7 @@ def test_grey_images_need_no_channel(tmp_path):
         ({"train_labels": np.zeros((5, 1), int)}, r"train_labels: got int64 \(5, 1\)"),
         ({"train_labels": np.array([0, 1, -1, 0, 0])}, "labels: got -1 to 1"),
         ({"test_labels": np.array(["a", "b"])}, "test_labels: got <U1"),
+        ({"train_labels": np.zeros(0, int)}, "train_labels: got none, wanted one or more images"),
     ],
 )
 def test_other_contents_are_refused(tmp_path, changed, message):

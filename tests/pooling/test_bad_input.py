@@ -183,6 +183,22 @@ def test_classes_with_no_or_one_sample_are_named():
         compute_scatter(maps, labels, num_classes=4)
 
 
+@pytest.mark.parametrize(
+    ("sizes", "advice"),
+    [
+        ((0, 3, 3), "number the classes from 0 without gaps"),
+        ((3, 0, 3), "number the classes from 0 without gaps"),
+        ((3, 3, 0), "give samples of these, or lower num_classes if it was given"),
+        ((3, 1, 3), "give more samples of these classes or leave them out"),
+    ],
+)
+def test_what_to_do_about_a_small_class_depends_on_what_is_missing(sizes, advice):
+    labels = torch.arange(3).repeat_interleave(torch.tensor(sizes))
+    maps = torch.randn(len(labels), 3, 5, 4, generator=torch.Generator().manual_seed(0))
+    with pytest.raises(ValueError, match=f"{advice}$"):
+        compute_scatter(maps, labels, num_classes=3)
+
+
 def test_no_samples_at_all_are_refused():
     moments = ChannelMoments(num_classes=3)
     moments.update(torch.zeros(0, 3, 5, 4), torch.zeros(0, dtype=torch.int64))

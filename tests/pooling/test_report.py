@@ -146,3 +146,8 @@ def test_no_alpha_at_all_is_refused():
 def test_a_wrong_alpha_is_named():
     with pytest.raises(ValueError, match=r"^alpha: got -1"):
         pooling_report(smooth_scatter(), OUT_SHAPE, [1.0, -1.0])
+
+
+def test_a_single_alpha_is_answered_with_the_name_of_the_argument():
+    with pytest.raises(ValueError, match=r"^alpha: got \(5,\), wanted alphas="):
+        pooling_report(smooth_scatter(), OUT_SHAPE, alpha=(5,))

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 import shutil
 import statistics
 import time
@@ -115,6 +116,8 @@ def test_damaged_files_are_named_and_the_rest_is_shown(runs):
     account = account_of(runs / "studies" / "whole")
     told = " ".join(account.missing)
     assert "operator-3.safetensors" in told and "training.json is not whole" in told
+    assert account.missing[0].startswith("No row of rows.csv can be read")
+    assert "not finished" not in told
     assert "rows.csv: got columns" in told and "KeyError('pools')" in told
     assert account.families and account.rows
 
@@ -138,6 +141,14 @@ def test_a_training_without_operator_or_result_says_so(runs):
     told = " ".join(account.missing)
     assert all(words in told for words in ("not finished", "No epoch", "No operator"))
     assert "What is missing" in Page(page([account])).words
+
+
+@pytest.mark.parametrize("text", ["{", '{"seed": 0, "setting": {}}'])
+def test_a_training_with_a_damaged_note_is_named_by_its_folder(runs, text):
+    (folder,) = runs.glob("trainings/*baseline-seed0-*")
+    (folder / "training.json").write_text(text)
+    with pytest.raises(ValueError, match=re.escape(f"{folder}: training.json")):
+        account_of(folder)
 
 
 def test_a_training_of_any_held_out_part_shows_its_own_operator(runs):

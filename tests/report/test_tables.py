@@ -17,6 +17,7 @@ from foveapool.report.tables import (
     paper_error,
     paper_figures,
     selection_table,
+    told_apart,
     with_spread,
 )
 
@@ -67,6 +68,20 @@ def test_a_line_has_the_error_the_papers_the_gain_and_the_costs():
 def test_studies_and_settings_have_lines_of_their_own_in_the_order_they_came():
     rows = [row(1.0), row(2.0, study="t"), row(3.0, pooling="sgd", layer="3"), row(4.0, batch="64")]
     assert [line["error %"][0] for line in lines(error_table(rows))] == ["1", "2", "3", "4"]
+
+
+def test_lines_of_other_studies_epochs_and_batches_are_told_apart():
+    alike = row(1.0, epochs="15")
+    assert told_apart([alike, replace(alike, pooling="sgd")]) == ()
+    rows = [alike, replace(alike, mean=2.0, study="t"), replace(alike, mean=3.0, epochs="150")]
+    assert told_apart(rows) == ("study", "epochs")
+    found = lines(error_table(rows, told_apart(rows)))
+    assert [(line["study"], line["epochs"], line["error %"][0]) for line in found] == [
+        ("s", "15", "1"),
+        ("t", "15", "2"),
+        ("s", "150", "3"),
+    ]
+    assert "study" not in error_table(rows).header
 
 
 def test_of_the_same_measurement_the_last_one_counts():

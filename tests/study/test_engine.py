@@ -6,6 +6,7 @@ import threading
 import time
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import replace
 
 import pytest
 import torch
@@ -112,6 +113,19 @@ def test_the_networks_that_others_are_fitted_on_keep_their_weights(runs):
         training(("sgd", 3)).name: False,
         TWICE.name: False,
     }
+
+
+def test_what_was_finished_without_its_weights_is_told_of_when_all_are_wanted(tmp_path):
+    engine(tmp_path).run([FITTED])
+    said = []
+    wanting = engine(tmp_path, said)
+    wanting.run([FITTED])
+    assert said == []
+    wanting.means = replace(CPU, keep=True)
+    wanting.run([FITTED])
+    (text,) = said  # of the baseline they are there
+    assert text.startswith("1 trainings were finished before, without their weights")
+    assert FITTED.name in text and "another folder of runs" in text
 
 
 def test_a_second_layer_repeats_no_training(tmp_path):

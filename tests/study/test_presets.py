@@ -1,5 +1,7 @@
 """Presets: the paper's studies are there as it made them, and a mistake in a file is named."""
 
+import re
+
 import pytest
 
 from foveapool.report.tables import paper_figures
@@ -151,6 +153,15 @@ ARM = '[[arm]]\npooling = "closed-form"\nlayer = 3\n'
         ),
         ('[[arm]]\npooling = "closed-form"\n', r"arm closed-form: got no layer, and no search"),
         ("[[arm]]\nlayer = 3\n", r"\[\[arm\]\]: got no pooling"),
+        ("[[arm]]\npooling = []\nlayer = 3\n", r"\[\[arm\]\]: pooling: got \[\], wanted a value"),
+        ('[[arm]]\npooling = "max"\nlayer = []\n', r"\[\[arm\]\]: layer: got \[\], wanted a value"),
+        ('[[arm]]\npooling = "baseline"\nalpha = [1, "x"]\n', r"arm baseline: got alpha, wanted"),
+        ('[[arm]]\npooling = "max"\nlayer = 3\nalpha = 5\n', r"arm max: got alpha, wanted among"),
+        ('[[arm]]\npooling = "max"\nlayer = true\n', r"layer: got True, wanted 1, 2 or 3"),
+        ('[[arm]]\npooling = "max"\nlayer = 2.0\n', r"layer: got 2.0, wanted 1, 2 or 3"),
+        ('[[search]]\nsecond_layer = "no"\n', r"second_layer: got 'no', wanted true or false"),
+        ('[[search]]\nheld_out = "a"\n', r"held_out: got 'a', wanted a share"),
+        ("[recipe]\nmilestones = 3\n", r"milestones: got 3, wanted a list of epochs"),
         (
             '[[arm]]\npooling = "closed-form-trainde"\n',
             r"arm: got the pooling 'closed-form-trainde', wanted one of baseline, closed-form, .*"
@@ -180,6 +191,33 @@ def test_a_mistake_in_a_file_is_named(tmp_path, more, message):
 def test_a_file_without_the_necessary_is_refused(tmp_path, text, message):
     with pytest.raises(ValueError, match=message):
         read(tmp_path, text)
+
+
+@pytest.mark.parametrize("wrong", ["300", 1.5, True, [3], -300, 0])
+@pytest.mark.parametrize("key", ["train_size", "test_size"])
+def test_a_size_that_is_none_is_named_by_its_key(tmp_path, key, wrong):
+    message = rf"mine.toml: \[data\]: options: {key}: got {re.escape(repr(wrong))}, wanted a whole"
+    with pytest.raises(ValueError, match=message):
+        read(tmp_path, LEAST, {"data": {"options": {key: wrong}}})
+
+
+def test_images_may_be_resized_to_height_and_width(tmp_path):
+    study = read(tmp_path, LEAST, {"data": {"options": {"size": [24, 32]}}})
+    assert study.source.options == {"size": [24, 32]}
+    with pytest.raises(ValueError, match=r"options: size: got \[24\], wanted a whole number"):
+        read(tmp_path, LEAST, {"data": {"options": {"size": [24]}}})
+
+
+def test_options_are_a_table(tmp_path):
+    with pytest.raises(ValueError, match=r"\[data\]: options: got 3, wanted a table such as"):
+        read(tmp_path, LEAST, {"data": {"options": 3}})
+
+
+def test_a_file_that_is_no_text_is_named(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_bytes(('title = "\u00e9"' + LEAST).encode("latin-1"))
+    with pytest.raises(ValueError, match=r"mine.toml: got what is no text in UTF-8 .*a study in"):
+        read_preset(str(path))
 
 
 def test_what_is_a_list_cannot_be_changed_by_a_key(tmp_path):

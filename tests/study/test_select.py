@@ -162,9 +162,13 @@ def test_a_shortened_recipe_keeps_its_proportions():
         ({"layers": ()}, r"search: layers: got \(\), wanted a list of one or more"),
         ({"layers": 3}, r"search: layers: got 3, wanted a list of one or more"),
         ({"norms": "l1"}, r"search: norms: got 'l1', wanted a list of one or more"),
-        ({"parts": 0}, r"search: got 0 parts that hold out 0.1"),
-        ({"parts": 2.5}, r"search: got 2.5 parts that hold out 0.1"),
-        ({"held_out": 1}, r"search: got 5 parts that hold out 1"),
+        ({"parts": 0}, r"search: parts: got 0, wanted a whole number, 1 or more"),
+        ({"parts": 2.5}, r"search: parts: got 2.5, wanted a whole number"),
+        ({"parts": "2"}, r"search: parts: got '2', wanted a whole number"),
+        ({"held_out": 1}, r"search: held_out: got 1, wanted a share between 0 and 1"),
+        ({"held_out": "a"}, r"search: held_out: got 'a', wanted a share between 0 and 1"),
+        ({"second_layer": "no"}, r"search: second_layer: got 'no', wanted true or false"),
+        ({"second_layer": 1}, r"search: second_layer: got 1, wanted true or false"),
         ({"halving": Halving(6, 2)}, r"halving looks at 6 parts, wanted at most the 5 there are"),
     ],
 )
@@ -173,7 +177,9 @@ def test_a_search_that_cannot_be_made_is_refused(choices, message):
         Search(**choices)
 
 
-@pytest.mark.parametrize("wrong", [(0, 1), (1, 0), (1, 1, 0.0), (1, 1, 1.5), (1.5, 1), (1, 2.0)])
+@pytest.mark.parametrize(
+    "wrong", [(0, 1), (1, 0), (1, 1, 0.0), (1, 1, 1.5), (1, 1, "a"), (1.5, 1), (1, 2.0)]
+)
 def test_halving_into_nothing_is_refused(wrong):
     with pytest.raises(ValueError, match="halving: got parts"):
         Halving(*wrong)

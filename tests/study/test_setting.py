@@ -2,7 +2,7 @@
 
 import pytest
 
-from foveapool.study.setting import POOLINGS, Pool, Setting
+from foveapool.study.setting import POOLINGS, Pool, Setting, choices_of
 
 FIRST, SECOND = Pool("closed-form", 3, 25.0), Pool("closed-form", 1, 65.0, "l1")
 
@@ -46,6 +46,13 @@ def test_choices_that_a_pooling_does_not_use_make_no_difference():
     assert with_pool[0].facts() != with_pool[1].facts()
 
 
+def test_a_pooling_is_asked_only_for_choices_that_make_a_difference():
+    assert choices_of("baseline") == ()
+    for name in POOLINGS[1:]:
+        used = {*Pool(name, 1, window=2).facts(), "placement"} - {"pooling"}
+        assert set(choices_of(name)) == used
+
+
 def test_every_pooling_but_the_baseline_is_a_pool():
     assert [Pool(name, 1).pooling for name in POOLINGS[1:]] == list(POOLINGS[1:])
 
@@ -56,6 +63,9 @@ def test_every_pooling_but_the_baseline_is_a_pool():
         ({"pooling": "sdg"}, r"pooling: got 'sdg', wanted one of closed-form, .*sgd"),
         ({"pooling": "baseline"}, r"pooling: got 'baseline', wanted one of closed-form"),
         ({"layer": 4}, r"layer: got 4, wanted 1, 2 or 3"),
+        ({"layer": True}, r"layer: got True, wanted 1, 2 or 3"),
+        ({"layer": 2.0}, r"layer: got 2.0, wanted 1, 2 or 3"),
+        ({"alpha": True}, r"alpha: got True, wanted a positive number or 'auto'"),
         ({"alpha": 0}, r"alpha: got 0.0, wanted a positive number"),
         ({"alpha": "atuo"}, r"alpha: got 'atuo', wanted a positive number or 'auto'"),
         ({"norm": "l3"}, r"norm: got 'l3', wanted one of"),

@@ -131,3 +131,44 @@ def test_an_impossible_study_is_refused(arms, more, message):
 def test_an_arm_cannot_say_its_placement_and_leave_its_layer_to_the_search():
     with pytest.raises(ValueError, match=r"arm closed-form: got a placement and no layer"):
         Arm("closed-form", {"placement": "before"})
+
+
+@pytest.mark.parametrize(
+    ("pooling", "choices", "message"),
+    [
+        ("baseline", {"alpha": 1}, r"arm baseline: got alpha, wanted none, since it has nothing"),
+        ("baseline", {"layer": 3}, r"arm baseline: got layer, wanted none"),
+        (
+            "max",
+            {"layer": 3, "alpha": 5, "norm": "l1"},
+            r"arm max: got alpha, norm, wanted among layer, components, placement; give",
+        ),
+    ],
+)
+def test_an_arm_cannot_say_what_its_pooling_does_not_use(pooling, choices, message):
+    with pytest.raises(ValueError, match=message):
+        Arm(pooling, choices)
+
+
+@pytest.mark.parametrize("name", [".", "..", ""])
+def test_a_name_that_would_be_another_folder_is_refused(name):
+    with pytest.raises(ValueError, match=r"name: got '\.*', wanted one with a letter or a digit"):
+        Study(name, SOURCE, RECIPE)
+
+
+def test_the_settings_are_those_of_the_searches_and_of_the_arms():
+    search = Search(layers=(2, 3), alphas=(5,), norms=("l2",))
+    arms = (
+        Arm("baseline"),
+        Arm("closed-form-trained", {"components": 4}),
+        Arm("max", {"layer": 1}),
+    )
+    found = [each.pools for each in study(*arms, searches=(search,)).settings()]
+    assert found == [
+        (Pool("closed-form", 2, 5),),
+        (Pool("closed-form", 3, 5),),
+        (),
+        (Pool("closed-form-trained", 2, 5, components=4),),
+        (Pool("closed-form-trained", 3, 5, components=4),),
+        (Pool("max", 1),),
+    ]

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from foveapool.data.npz import write_npz
 from foveapool.data.registry import load_data
 from foveapool.pooling.module import LinearPool2d
 from foveapool.pooling.rivals import RIVALS, rival
@@ -174,3 +175,40 @@ def test_how_it_is_done_does_not_change_its_name():
 def test_a_source_that_cannot_be_drawn_is_refused(given, message):
     with pytest.raises(ValueError, match=message):
         Source("street-digits", **given)
+
+
+def write_images(path, seed):
+    data = load_data("street-digits", data_seed=seed, train_size=40, test_size=20)
+    write_npz(data, path)
+
+
+OWN = """
+[data]
+name = "npz:{}"
+[recipe]
+optimiser = "adam"
+lr = 0.01
+epochs = 1
+[[arm]]
+pooling = "baseline"
+"""
+
+
+def test_other_images_in_the_same_file_are_another_training(tmp_path):
+    images, study = tmp_path / "mine.npz", tmp_path / "mine.toml"
+    study.write_text(OWN.format(images))
+
+    def asked():
+        found = read_preset(str(study))
+        return found.training(found.network, 0)
+
+    write_images(images, 0)
+    first, again = asked(), asked()
+    assert first.name == again.name and first.source.content
+    assert Training.from_facts(first.facts) == first
+    write_images(images, 1)
+    assert asked().name != first.name
+    with pytest.raises(ValueError, match=r"mine\.npz: not what the training was asked for"):
+        data_of(first, CPU)
+    write_images(images, 0)
+    assert len(data_of(first, CPU).train) == 40

@@ -238,3 +238,14 @@ def test_there_has_to_be_something_to_save(tmp_path):
     with pytest.raises(ValueError, match="pool: got a AvgPool2d, wanted a LinearPool2d"):
         fp.save(model, tmp_path / "adapter")
     assert not (tmp_path / "adapter" / CONFIG).exists()
+
+
+def test_a_file_in_the_place_of_the_folder_is_named_and_stays(tmp_path):
+    file = tmp_path / "mine.txt"
+    file.write_text("mine")
+    for path in (file, file / "adapter"):
+        with pytest.raises(NotADirectoryError, match=r"mine\.txt.*: got a file .*wanted a folder"):
+            saved(path)
+    with pytest.raises(NotADirectoryError, match="wanted a folder for a fit; give another name"):
+        ClosedFormPooling().fit(toy(), loader(), MAIN).save(file)
+    assert file.read_text() == "mine"

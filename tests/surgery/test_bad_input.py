@@ -25,12 +25,24 @@ WRONG = {
     "an unknown layer": (loader(), {"layer": "block.mian"}, {}, r"near it are \['block.main'"),
     "a layer that does not shrink": (loader(), {"layer": "stem"}, {}, "'stem' .* does not shrink"),
     "a layer of another kind": (loader(), {"layer": "norm"}, {}, "a BatchNorm2d, wanted a conv"),
+    "a module for a layer": (loader(), {"layer": toy().pool}, {}, "layer: got a MaxPool2d, wanted"),
+    "modules for layers": (
+        loader(),
+        {"layer": nn.Sequential()},
+        {},
+        "layer: got a Sequential, want",
+    ),
+    "None for a layer": (loader(), {"layer": None}, {}, "layer: got a NoneType, wanted the name"),
+    "a number among layers": (loader(), {"layer": [MAIN, 3]}, {}, "layer: got a int, wanted the"),
     "no layer": (loader(), {"layer": []}, {}, "layer: got no name, wanted one or more"),
     "an unknown mode": (loader(), {"mode": "before"}, {}, "mode: got 'before', wanted one of"),
     "no batch": ([], {}, {}, "loader: got no batch, wanted at least one"),
+    "a type that is none": (loader(), {"autocast": True}, {}, "autocast: got True, wanted a type"),
     "one class": (relabelled(lambda y: y * 0), {}, {}, "fewer than two samples .*{1: 0}"),
     "a class too many": (loader(), {}, {"num_classes": 2}, r"labels: got \[2\], wanted 0 to 1"),
     "a class too few": (loader(), {}, {"num_classes": 5}, r"{3: 0, 4: 0}.*lower num_classes"),
+    "classes from 1": (relabelled(lambda y: y + 1), {}, {}, r"{0: 0}.*number the classes from 0"),
+    "a gap": (relabelled(lambda y: y * 2), {}, {}, r"{1: 0, 3: 0}.*from 0 without gaps$"),
     "one class asked for": (loader(), {}, {"num_classes": 1}, "num_classes: got 1, wanted 2"),
     "negative labels": (relabelled(lambda y: y - 1), {}, {}, r"labels: got \[-1\], wanted 0 to"),
     "broken labels": (relabelled(lambda y: y / 2), {}, {}, "labels: got .*torch.float32"),
@@ -115,6 +127,37 @@ def test_features_that_are_no_maps_are_not_offered():
         ClosedFormPooling().fit(Tokens(), loader(), "line")
 
 
+def test_why_a_pooling_is_not_offered_is_said():
+    indexed = nn.Sequential(nn.MaxPool2d(2, return_indices=True))
+    with pytest.raises(ValueError, match=r"returns indices beside its map \(return_indices=True\)"):
+        ClosedFormPooling().fit(indexed, loader(), "0")
+    last = nn.Sequential(nn.MaxPool2d(4), nn.MaxPool2d(2))
+    with pytest.raises(
+        ValueError, match=r"'1' .*map to more than one place, wanted one of \['0'\]"
+    ):
+        ClosedFormPooling().fit(last, loader(), "1")
+
+
+def test_a_pooling_that_is_used_on_two_sizes_is_refused_before_anything_is_summed(tmp_path):
+    pool = nn.MaxPool2d(2)
+    told: list[object] = []
+    with pytest.raises(ValueError, match=r"layer: 0 \(MaxPool2d\) is used 2 times .* for each use"):
+        ClosedFormPooling().fit(
+            nn.Sequential(pool, nn.ReLU(), pool),
+            loader(),
+            "0",
+            progress=told.append,
+            resume=tmp_path / "sums",
+        )
+    assert not told and not (tmp_path / "sums").exists()
+
+
+def test_settings_that_were_changed_are_checked_before_solving_again():
+    fit = ClosedFormPooling().fit(toy(), loader(), MAIN)
+    with pytest.raises(ValueError, match="components: got '2', wanted a whole number or None"):
+        fit.set_params(components="2").solve()
+
+
 def test_a_network_without_numbers_is_refused():
     with pytest.raises(ValueError, match="meta device, which hold no numbers"):
         ClosedFormPooling().fit(toy().to("meta"), loader(), MAIN)
@@ -130,7 +173,24 @@ def test_a_network_that_fails_fails_with_its_own_error():
 
 @pytest.mark.parametrize(
     "settings",
-    [{"norm": "l3"}, {"alpha": -1.0}, {"sign": "up"}, {"solver": "magic"}, {"weighting": "heavy"}],
+    [
+        {"norm": "l3"},
+        {"alpha": -1.0},
+        {"sign": "up"},
+        {"solver": "magic"},
+        {"weighting": "heavy"},
+        {"precision": "x"},
+        {"precision": "bf16"},  # on a CPU
+        {"normalise": "no"},
+        {"components": "2"},
+        {"components": True},
+        {"seed": "x"},
+        {"seed": None},
+        {"window": 1.5},
+        {"class_cap": "all"},
+        {"num_classes": "ten"},
+    ],
+    ids=str,
 )
 def test_a_wrong_setting_is_told_before_a_batch_is_read(settings):
     def batches():

@@ -53,6 +53,12 @@ def test_a_data_loader_is_read_in_workers_too(wanted):
     assert torch.equal(operator(DataLoader(data, batch_size=10, num_workers=1)), wanted)
 
 
+@pytest.mark.parametrize("alone", [int, torch.squeeze], ids=["a number", "a tensor without axes"])
+def test_a_batch_of_one_may_come_with_its_label_alone(alone):
+    ones = list(zip(*(part.split(1) for part in joined()), strict=True))
+    assert torch.equal(operator([(x, alone(y)) for x, y in ones]), operator(ones))
+
+
 def test_a_function_unpacks_what_is_unheard_of(wanted):
     batches = [{"left": {"picture": x}, "right": y} for x, y in loader()]
 

@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from foveapool import downsampling_layers
+from foveapool.surgery.find import DownsamplingLayers
 from foveapool.surgery.visit import module_named
 
 
@@ -72,7 +73,33 @@ def test_the_network_is_left_as_it_was_even_when_the_dry_run_fails():
 def test_a_shared_layer_is_counted_each_time_it_is_passed():
     pool = nn.MaxPool2d(2)
     (only,) = downsampling_layers(nn.Sequential(pool, nn.ReLU(), pool), torch.ones(1, 1, 8, 8))
-    assert only.calls == 2
+    assert (only.calls, only.alike) == (2, False)
+    assert "MaxPool2d, used 2 times" in str(DownsamplingLayers([only]))
+
+
+def test_a_layer_that_is_passed_twice_with_one_size_reads_alike():
+    class Twins(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.pool, self.late = nn.MaxPool2d(2), nn.AdaptiveMaxPool2d(4)
+
+        def forward(self, x):
+            # It shrinks nothing the first time, and counts all the same.
+            return self.late(self.pool(x)) + self.late(x) + self.pool(-x)
+
+    found = {each.name: each for each in downsampling_layers(Twins(), torch.ones(1, 1, 8, 8))}
+    assert (found["pool"].calls, found["pool"].alike) == (2, True)
+    assert (found["late"].calls, found["late"].alike) == (2, False)
+
+
+def test_a_network_that_pools_by_functions_gets_a_hint():
+    class Functional(nn.Module):
+        def forward(self, x):
+            return nn.functional.avg_pool2d(x, 2)
+
+    found = downsampling_layers(Functional(), torch.ones(1, 1, 8, 8))
+    assert found == []
+    assert "such as F.avg_pool2d, is not seen: make it a module, nn.AvgPool2d" in str(found)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import pickle
 
 import pytest
@@ -211,6 +212,66 @@ def test_a_pooling_that_the_optimiser_knows_already_does_not_join_again():
     optimizer = torch.optim.SGD([*model.parameters(), pool.weight], 0.1)
     replace(model, {MAIN: pool}, optimizer=optimizer)
     assert sum(p is pool.weight for p in optimizer.param_groups[0]["params"]) == 1
+
+
+def test_an_optimiser_that_followed_is_asked_for_and_nothing_is_changed_without():
+    model = toy()
+    optimizer = two_groups(model)
+    groups, _ = contents(optimizer)
+    original = anatomy(model)
+    replace(model, every_layer(trainable=True), optimizer=optimizer)
+    before, held = anatomy(model), contents(optimizer)[0]
+    with pytest.raises(
+        ValueError, match=r"optimizer: got none.*restore\(model, optimizer=\.\.\.\)"
+    ):
+        restore(model)
+    assert anatomy(model) == before and contents(optimizer)[0] == held
+    assert restore(model, optimizer=optimizer) == [MAIN, SHORTCUT, POOL]
+    assert anatomy(model) == original and contents(optimizer)[0] == groups
+
+
+def test_an_optimiser_that_is_gone_is_not_asked_for():
+    model = toy()
+    before = anatomy(model)
+    replace(model, every_layer(), optimizer=torch.optim.SGD(model.parameters(), 0.1))
+    gc.collect()
+    restore(model)
+    assert anatomy(model) == before
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))])
+def test_a_copy_is_no_business_of_the_optimiser_that_followed(copied):
+    model = toy()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    replace(model, every_layer(), optimizer=optimizer)
+    assert restore(copied(model)) == [MAIN, SHORTCUT, POOL]
+    assert restore(model, optimizer=optimizer) == [MAIN, SHORTCUT, POOL]
+
+
+def test_an_optimiser_of_another_network_is_refused_and_nothing_is_changed():
+    model, other = toy(), torch.optim.SGD(toy().parameters(), 0.1)
+    held = contents(other)[0]
+    message = "optimizer: got a SGD that holds no parameter of the model, wanted the one that"
+    before = anatomy(model)
+    with pytest.raises(ValueError, match=message):
+        replace(model, every_layer(trainable=True), optimizer=other)
+    assert anatomy(model) == before and contents(other)[0] == held
+    replace(model, every_layer(trainable=True))
+    before = anatomy(model)
+    with pytest.raises(ValueError, match=message):
+        restore(model, optimizer=other)
+    assert anatomy(model) == before and contents(other)[0] == held
+
+
+def test_an_optimiser_that_was_left_without_parameters_gets_them_back():
+    model = nn.Sequential(nn.Conv2d(3, 3, 3, 2, 1), nn.MaxPool2d(2))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    groups = contents(optimizer)[0]
+    for name, pool in {"0": halving(8), "1": halving(4)}.items():
+        replace(model, {name: pool}, optimizer=optimizer)
+    assert contents(optimizer)[0] == [[]]
+    restore(model, optimizer=optimizer)
+    assert contents(optimizer)[0] == groups
 
 
 def test_names_of_parameters_follow_in_optimisers_that_have_them():

@@ -175,3 +175,11 @@ def test_now_and_then_is_not_after_each_batch(tmp_path, monkeypatch):
     )
     ClosedFormPooling().fit(toy(), loader(), MAIN, resume=tmp_path / "sums")
     assert [(at.number, at.batches) for at in written] == [(1, 5), (2, 0), (2, 5)]
+
+
+def test_a_file_in_the_place_of_the_folder_is_named_before_anything_is_summed(tmp_path):
+    file, told = tmp_path / "mine.txt", []
+    file.write_text("mine")
+    with pytest.raises(NotADirectoryError, match="wanted a folder for unfinished sums; give anoth"):
+        ClosedFormPooling().fit(toy(), loader(), MAIN, resume=file, progress=told.append)
+    assert not told and file.read_text() == "mine"

@@ -77,6 +77,8 @@ def test_a_recipe_is_read_from_a_file(tmp_path):
         ({"momentum": 1}, r"momentum: got 1, wanted 0 or more, below 1"),
         ({"epochs": 0}, r"epochs: got 0, wanted a whole number of 1"),
         ({"batch_size": 2.5}, r"batch_size: got 2.5"),
+        ({"milestones": 3}, r"milestones: got 3, wanted a list of epochs"),
+        ({"milestones": "12"}, r"milestones: got '12', wanted a list of epochs"),
         ({"milestones": [4, 2]}, r"milestones: got \(4, 2\), wanted epochs from 1 on, rising"),
     ],
 )
@@ -94,8 +96,12 @@ def test_a_file_is_named_in_the_error(tmp_path):
         path.write_text(text)
         with pytest.raises(ValueError, match=message):
             read_recipe(path)
-    with pytest.raises(FileNotFoundError):
-        read_recipe(tmp_path / "none.toml")
+    path.write_bytes(b'optimiser = "\xe9"')
+    with pytest.raises(ValueError, match=r"mine.toml: got what is no text in UTF-8 .*a recipe in"):
+        read_recipe(path)
+    for missing in ("none.toml", "."):
+        with pytest.raises(FileNotFoundError, match=r": no such file, wanted a recipe in TOML, or"):
+            read_recipe(tmp_path / missing)
 
 
 def test_an_unknown_recipe_is_answered_with_those_there_are():

@@ -10,8 +10,8 @@ from typing import Annotated
 import typer
 
 from foveapool.cli.errors import user_errors
-from foveapool.cli.options import DataRoot
-from foveapool.data.check import check_counts, check_files, class_counts
+from foveapool.cli.options import OWN_DATA, DataRoot
+from foveapool.data.check import check_classes, check_counts, check_files, class_counts
 from foveapool.data.download import download
 from foveapool.data.fetch import Progress
 from foveapool.data.images import Images
@@ -25,8 +25,12 @@ from foveapool.data.registry import (
     packed_path,
     resolve_root,
 )
+from foveapool.files import check_file_place
 
-app = typer.Typer(help="Data sets: list, check and download them.", no_args_is_help=True)
+app = typer.Typer(
+    help=f"Data sets: list, check and download them.\n\nOf your own: {OWN_DATA}",
+    no_args_is_help=True,
+)
 
 
 @app.command("list")
@@ -46,7 +50,7 @@ def list_sets(data_root: DataRoot = None) -> None:
         table.add_row(name, *sizes, *_where(official, root))
     table.add_row("street-digits", "any", "any", "10", "yes", "-", "drawn when asked for")
     for name in ("folder:PATH", "npz:PATH"):
-        table.add_row(name, "", "", "", "", "-", "files of your own")
+        table.add_row(name, "", "", "", "", "-", "files of your own: foveapool data --help")
     Console().print(table)
 
 
@@ -93,6 +97,8 @@ def _check(name: str, root: Path) -> None:
         check_counts(official, data)
     for part, images in (("train", data.train), ("test", data.test)):
         typer.echo(f"{name}: {part} {_summary(images)}")
+    if not official:
+        check_classes(data)
     typer.echo(f"{name}: reads well")
 
 
@@ -133,6 +139,7 @@ def pack(
     """Copies a set, or the part of it that a seed draws, into one file for another machine."""
     with user_errors():
         path = packed_path(name, to, data_seed)
+        check_file_place(path)
         write_npz(load_data(name, data_root, data_seed), path)
     typer.echo(f"{name}: in {path}, {path.stat().st_size / 1e6:.0f} MB")
 

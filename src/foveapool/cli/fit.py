@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,6 +12,7 @@ import typer
 from foveapool.cli.errors import user_errors
 from foveapool.cli.options import DataRoot, Device
 from foveapool.data.registry import load_data
+from foveapool.files import check_file_place
 from foveapool.pooling.report import pooling_report
 from foveapool.pooling.solve import Alpha, solve_pooling
 from foveapool.runs import read_json
@@ -47,14 +49,16 @@ def fit_command(
     """Fits a pooling on a trained network and says what it found."""
     with user_errors():
         facts = read_run(run)
+        path = out or run / f"operator-{layer}.safetensors"
         # Mistakes are to be known before the seconds that the data take.
+        check_file_place(path)
         chosen_device(device)
         Setting(network=facts["network"], placement=placement)
         pool = Pool(CLOSED_FORM, layer, _alpha(alpha), norm, components)  # type: ignore[arg-type]
         alphas = [_alpha(part) for part in report.split(",")] if report is not None else []
         for each in alphas:
             replace(pool, alpha=each)
-        data = load_data(facts["data"], data_root, facts["data_seed"])
+        data = load_data(facts["data"], data_root, facts["data_seed"], **data_options(facts))
         setting = Setting(network=facts["network"], width=facts["width"])
         network = Trial(setting, data, Recipe("adam", 1e-3, 1), facts["seed"]).network()
         done, wanted = load_weights(network, run).epoch, facts.get("epochs")
@@ -71,7 +75,7 @@ def fit_command(
             norm=pool.norm,
             components=components,
         )
-        path = out or run / f"operator-{layer}.safetensors"
+        path.parent.mkdir(parents=True, exist_ok=True)
         operator.save(path)
     typer.echo(f"{facts['network']} on {facts['data']}, maps at {site.module}:")
     typer.echo(operator.summary())
@@ -83,6 +87,11 @@ def _alpha(text: str) -> Alpha:
         return "auto" if text == "auto" else float(text)
     except ValueError:
         raise ValueError(f"alpha: got {text!r}, wanted a positive number or auto") from None
+
+
+def data_options(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """How the data of such a run were asked for, beside their name and seed."""
+    return {"size": facts["size"]} if "size" in facts else {}
 
 
 def read_run(folder: Path) -> dict[str, Any]:

@@ -6,7 +6,10 @@ import importlib
 import importlib.util
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from traceback import extract_tb
 from typing import Annotated, Any
 
 import torch
@@ -79,15 +82,33 @@ def _module(source: str) -> Any:
     if not source.endswith(".py"):
         # As python -m would find it: from where the user stands.
         sys.path.insert(0, "")
-        return importlib.import_module(source)
+        with _loading(source):
+            return importlib.import_module(source)
     path = Path(source)
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file")
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    with _loading(source):
+        spec.loader.exec_module(module)
     return module
+
+
+@contextmanager
+def _loading(source: str) -> Iterator[None]:
+    """What a file of the user's own raises while it is loaded, as one line that says where."""
+    try:
+        yield
+    except Exception as error:  # it may raise anything
+        run = [each for each in extract_tb(error.__traceback__) if each.name == "<module>"]
+        # An error of syntax tells its place itself.
+        known = not run or isinstance(error, SyntaxError)
+        where = "" if known else f" ({run[-1].filename}, line {run[-1].lineno})"
+        raise ValueError(
+            f"network: {source} cannot be loaded: {_in_a_line(error)}{where}; mend it, or name "
+            "another"
+        ) from error
 
 
 def image_size(text: str) -> tuple[int, int, int]:
@@ -100,16 +121,8 @@ def image_size(text: str) -> tuple[int, int, int]:
 
 
 def show(found: DownsamplingLayers) -> None:
-    """The layers as a table."""
-    from rich.console import Console
-    from rich.table import Table
-
+    """The layers as a table, in which each has its line: names are there to be copied."""
     if not found:
         typer.echo("no convolution or pooling of this network shrinks a (B, C, H, W) map")
         return
-    table = Table()
-    for title in found.header:
-        table.add_column(title, overflow="fold")
-    for cells in found.cells():
-        table.add_row(*cells)
-    Console().print(table)
+    typer.echo(str(found))

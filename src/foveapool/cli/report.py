@@ -10,6 +10,7 @@ import typer
 from foveapool.cli.errors import user_errors
 from foveapool.cli.options import DataRoot
 from foveapool.cli.trained import trained_network
+from foveapool.files import check_file_place
 from foveapool.report.accounts import Account
 from foveapool.report.collect import account_of, example_account, last_run
 from foveapool.report.operator_files import with_examples
@@ -56,9 +57,11 @@ def report_command(
             accounts = [account_of(path) for path in found]
             page = found[0] / PAGE if found[0].is_dir() else found[0].with_suffix(".html")
             page = page if len(found) == 1 else runs / "comparison.html"
+        page = out or page
+        check_file_place(page)
         if maps:
             accounts = [_with_maps(account, data_root) for account in accounts]
-        written = write_accounts(accounts, out or page)
+        written = write_accounts(accounts, page)
     for account in accounts:
         for text in account.missing:
             typer.echo(f"note: {text}", err=True)

@@ -11,7 +11,7 @@ import typer
 from foveapool.cli.errors import user_errors
 from foveapool.records import ERROR, VALIDATION, Row, read_rows
 from foveapool.report.ranking import ranking_table
-from foveapool.report.tables import Table, claims_table, error_table, selection_table
+from foveapool.report.tables import Table, claims_table, error_table, selection_table, told_apart
 from foveapool.runs import STUDY
 
 FORMATS = ("terminal", "markdown", "csv", "latex")
@@ -65,8 +65,9 @@ def results_command(
 
 
 def show(rows: Iterable[Row], form: str) -> None:
-    """Prints the table of errors."""
-    _print(error_table(rows), form)
+    """Prints the table of errors; where there are several studies, each line names its own."""
+    rows = list(rows)
+    _print(error_table(rows, told_apart(rows)), form)
 
 
 def _rows(source: Path, name: str) -> list[Row]:

@@ -15,8 +15,8 @@ from foveapool.cli.measured import Asked, Measured, check_alike, measured, rows_
 from foveapool.cli.options import DataRoot, Device
 from foveapool.cli.trained import Trained, trained_network
 from foveapool.data.registry import NAMES, load_data
-from foveapool.files import write_text
-from foveapool.records import append_rows, provenance
+from foveapool.files import check_folder_place, write_text
+from foveapool.records import append_rows, check_target, provenance
 from foveapool.robustness.evaluate import Progress
 from foveapool.robustness.generate import generate_corruptions, generate_perturbations
 from foveapool.robustness.result import mean_of
@@ -71,6 +71,7 @@ def generate(
             if kind == "c"
             else perturbation_names(chosen or "all")
         )
+        check_folder_place(out)
         place = chosen_device(device)
         test = load_data(data, data_root).test
         images = test.images.permute(0, 2, 3, 1).contiguous()
@@ -152,6 +153,9 @@ def evaluate_command(
             frost_folder,
             device,
         )
+        check_target(results)
+        if tables_folder is not None:
+            check_folder_place(tables_folder)
         ours = [trained_network(run, data_root) for run in runs]
         theirs = [trained_network(run, data_root) for run in baseline or ()]
         check_alike(ours, theirs)

@@ -21,14 +21,16 @@ from foveapool.records import append_rows, check_target
 from foveapool.runs import Runs
 from foveapool.study.conduct import Plan, check_space, conduct, plan, so_far
 from foveapool.study.engine import Done, Engine, Here, Processes, Workers
+from foveapool.study.enough import check_images
 from foveapool.study.presets import preset_titles, read_preset
 from foveapool.study.ray_workers import RayWorkers
 from foveapool.study.study import Study, Tables
-from foveapool.study.training import Means, Training, data_of
+from foveapool.study.training import Means, Training
 from foveapool.study.trials import label
 from foveapool.training.parallel import chosen_device
 
 ENGINES = ("local", "ray")
+BARE_WORD = re.compile(r"[^\W\d][\w.:/~+-]*")
 
 
 def study_command(
@@ -48,7 +50,10 @@ def study_command(
     address: Annotated[str | None, typer.Option(help="With ray: the cluster's address.")] = None,
     change: Annotated[
         list[str] | None,
-        typer.Option("--set", help="Another value, such as trials.seeds=3 or data.name='svhn'."),
+        typer.Option(
+            "--set",
+            help="Another value, such as trials.seeds=3 or data.name=svhn; a word needs no quotes.",
+        ),
     ] = None,
     name: Annotated[
         str | None, typer.Option(help="Another name for its tables, with other values, say.")
@@ -108,7 +113,7 @@ def study_command(
             if dry_run:
                 _say_plan(study, folder, means, count)
             else:
-                data_of(study.training(study.network, 0), means)
+                check_images(study, means)
         if dry_run:
             return
         workers = RayWorkers(cpus, gpus, address) if engine == "ray" else _local(count)
@@ -210,21 +215,32 @@ def _time(found: Plan, at_once: int) -> str:
 
 
 def _changes(given: list[str]) -> dict[str, Any]:
-    """TABLE.KEY=VALUE as TOML would say it."""
+    """TABLE.KEY=VALUE for each, as the tables of a TOML file."""
     changes: dict[str, Any] = {}
     for each in given:
         try:
-            found = tomllib.loads(each)
+            found = _change(each)
         except tomllib.TOMLDecodeError as error:
             raise ValueError(
                 f"--set: got {each!r}, wanted TABLE.KEY=VALUE as in TOML, such as "
-                f"trials.seeds=3 or data.name='svhn' ({error})"
+                f"trials.seeds=3 or data.name=svhn ({error})"
             ) from error
         for table, values in found.items():
             if not isinstance(values, dict):
                 raise ValueError(f"--set: got {each!r}, wanted TABLE.KEY=VALUE")
             changes[table] = _merged(changes.get(table, {}), values)
     return changes
+
+
+def _change(given: str) -> dict[str, Any]:
+    """One of them; a word without quotes is text too, since a shell takes quotes away."""
+    key, _, value = given.partition("=")
+    try:
+        return tomllib.loads(given)
+    except tomllib.TOMLDecodeError:
+        if not BARE_WORD.fullmatch(value.strip()):
+            raise
+        return tomllib.loads(f"{key}='{value.strip()}'")
 
 
 def _merged(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:

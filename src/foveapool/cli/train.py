@@ -14,9 +14,9 @@ import typer
 
 from foveapool.cli.errors import user_errors
 from foveapool.cli.fit import RUN
-from foveapool.cli.options import DataRoot, Device
+from foveapool.cli.options import OWN_DATA, DataRoot, Device
 from foveapool.data.registry import NAMES, check_data_name, load_data
-from foveapool.files import write_text
+from foveapool.files import check_folder_place, write_text
 from foveapool.networks.build import NETWORKS, build, check_options
 from foveapool.training.loop import train
 from foveapool.training.parallel import Workers, chosen_device, torchrun_workers
@@ -26,7 +26,7 @@ from foveapool.training.recipe import RECIPES, Recipe, named_recipe, paper_recip
 
 def train_command(
     network: Annotated[str, typer.Argument(help=f"Which network: {', '.join(NETWORKS)}.")],
-    data: Annotated[str, typer.Argument(help=f"Which data: {', '.join(NAMES)}.")],
+    data: Annotated[str, typer.Argument(help=f"Which data: {', '.join(NAMES)}. {OWN_DATA}")],
     out: Annotated[Path, typer.Option(help="The run folder: checkpoint and metrics.")],
     recipe: Annotated[
         str | None,
@@ -49,6 +49,9 @@ def train_command(
     width: Annotated[int, typer.Option(help="Channels of the first convolution.")] = 64,
     seed: Annotated[int, typer.Option(help="For initialisation, order and augmentation.")] = 0,
     data_seed: Annotated[int, typer.Option(help="For subsets of the data.")] = 0,
+    size: Annotated[
+        int | None, typer.Option(help="Pixels a side to resize the images of a folder to.", min=1)
+    ] = None,
     data_root: DataRoot = None,
     device: Device = None,
     resume: Annotated[bool, typer.Option(help="Go on where the folder's checkpoint stood.")] = True,
@@ -80,8 +83,12 @@ def train_command(
     with user_errors(), ExitStack() as stack:
         check_options(network, ())
         check_data_name(data)
+        if not -(2**63) <= seed < 2**64:
+            raise ValueError(f"seed: got {seed}, wanted a whole number of 64 bits, such as 0")
+        check_folder_place(out)
         chosen = _recipe(recipe, network, data, flags)
-        images = load_data(data, data_root, data_seed)
+        resized = {} if size is None else {"size": size}
+        images = load_data(data, data_root, data_seed, **resized)
         built = build(
             network,
             seed=seed,
@@ -97,6 +104,7 @@ def train_command(
             "seed": seed,
             "data_seed": data_seed,
             "epochs": chosen.epochs,
+            **resized,
         }
 
         def begin() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from foveapool.cli.fit import RUN, read_run
+from foveapool.cli.fit import RUN, data_options, read_run
 from foveapool.data.images import DataSet
 from foveapool.pooling.storage import load_tensors
 from foveapool.runs import TRAINING, Runs, read_json
@@ -39,7 +39,7 @@ def trained_network(folder: Path, data_root: Path | None = None) -> Trained:
         if not (folder / WEIGHTS).is_file():
             raise FileNotFoundError(
                 f"{folder / WEIGHTS}: no such file; a study keeps the weights of networks with "
-                "poolings only with --keep: do it again so"
+                "poolings only with --keep: do it again so, into another folder of runs"
             )
         operators = operators_of(training, Runs(folder.parents[1]), means)
         network = trial_of(training, means).network(operators)
@@ -70,7 +70,7 @@ def _of_train(folder: Path) -> Training:
     facts: dict[str, Any] = read_run(folder)
     try:
         setting = Setting(network=facts["network"], width=facts["width"])
-        source = Source(facts["data"], facts["data_seed"])
+        source = Source(facts["data"], facts["data_seed"], data_options(facts))
         # How it was trained does not matter any more.
         return Training(setting, source, Recipe("adam", 1e-3, 1), facts["seed"])
     except (TypeError, ValueError) as error:

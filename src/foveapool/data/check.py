@@ -36,6 +36,16 @@ def class_counts(images: Images) -> tuple[int, ...]:
     return tuple(torch.bincount(images.labels, minlength=len(images.classes)).tolist())
 
 
+def check_classes(data: DataSet) -> None:
+    """Raises ValueError if a class has no training image: no pooling can be fitted on that."""
+    counts = zip(data.train.classes, class_counts(data.train), strict=True)
+    if absent := [name for name, count in counts if not count]:
+        raise ValueError(
+            f"{data.name}: got no training image of class {', '.join(absent)}, wanted some of "
+            "each; number the classes from 0 without gaps"
+        )
+
+
 def check_counts(official: OfficialSet, data: DataSet) -> None:
     """Raises ValueError if a class has another number of images than was published."""
     published = {"train": official.train_counts, "test": official.test_counts}

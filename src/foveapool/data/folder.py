@@ -39,7 +39,8 @@ def read_folder(path: Path, size: int | tuple[int, int] | None = None) -> DataSe
             if pixels.shape != shape:
                 raise ValueError(
                     f"{file}: got {pixels.shape[0]} x {pixels.shape[1]} pixels, wanted "
-                    f"{shape[0]} x {shape[1]} as in {model}; or give size= to resize all"
+                    f"{shape[0]} x {shape[1]} as in {model}; or resize all by size=, which is "
+                    "--size of `foveapool train`, and options = { size = 32 } in a study's [data]"
                 )
             images[i] = torch.from_numpy(pixels)
         labels = torch.tensor([label for _, label in files[part]])

@@ -83,7 +83,9 @@ def _normalisation(value: str) -> Normalisation:
 
 def _labels(name: str, arrays: dict[str, np.ndarray]) -> Tensor:
     array = arrays[name]
-    if array.dtype.kind not in "iu" or array.ndim != 1 or not len(array):
+    if array.dtype.kind in "iu" and array.shape == (0,):
+        raise ValueError(f"{name}: got none, wanted one or more images with a label each")
+    if array.dtype.kind not in "iu" or array.ndim != 1:
         raise ValueError(f"{name}: got {array.dtype} {array.shape}, wanted whole numbers (n,)")
     return torch.from_numpy(array.astype(np.int64))
 

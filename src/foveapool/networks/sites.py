@@ -49,7 +49,8 @@ def site_at(layer: int, module: str, width: int, in_shape: Sequence[int]) -> Poo
 
 def check_layer(layer: int) -> None:
     """Refuses a pooling layer that the networks do not have."""
-    if layer not in LAYERS:
+    # By type too: Python takes true for 1 and 2.0 for 2.
+    if type(layer) is not int or layer not in LAYERS:
         raise ValueError(
             f"layer: got {layer!r}, wanted 1, 2 or 3: the first, second or third pooling layer"
         )

@@ -23,7 +23,7 @@ from foveapool.pooling.incoming import (
     sum_over_processes,
 )
 from foveapool.pooling.moments import ChannelMoments, DeadChannels, Moments
-from foveapool.pooling.precision import PRECISIONS, Precision, float32_products
+from foveapool.pooling.precision import Precision, check_precision, float32_products
 from foveapool.pooling.sampling import random_bins
 from foveapool.pooling.scatter import WEIGHTINGS, Scatter, Weighting
 from foveapool.pooling.storage import load_tensors, save_tensors
@@ -58,11 +58,7 @@ class ScatterAccumulator:
         if weighting not in WEIGHTINGS:
             raise ValueError(f"weighting: got {weighting!r}, wanted one of {WEIGHTINGS}")
         device = moments.mean.device
-        if precision not in PRECISIONS or (precision == "bf16" and device.type != "cuda"):
-            raise ValueError(
-                f"precision: got {precision!r} on {device.type}, wanted 'ieee', 'tf32', or on a "
-                "GPU 'bf16'"
-            )
+        check_precision(precision, device)
         self.moments = moments
         self.settings = _Settings(weighting, normalise, window, precision)
         self.panels = Panels.for_grid(moments.in_shape, window)

@@ -72,6 +72,7 @@ class LinearPool2d(nn.Module):
 
     weight: Tensor
     mean: Tensor | None
+    fitted_for: str | None = None  # the mode of `replace` that it was fitted for, if any
 
     def __init__(
         self,
@@ -187,6 +188,7 @@ class LinearPool2d(nn.Module):
             dtype=weight.dtype,
         )
         layer.train(self.training)
+        layer.fitted_for = self.fitted_for
         layer.weight.requires_grad_(self.weight.requires_grad)
         return layer
 

@@ -219,12 +219,7 @@ class ChannelMoments:
                     "class_cap or give fewer samples"
                 )
         if few:
-            sizes = {q: int(counts[q]) for q in few[:10]}
-            raise ValueError(
-                f"labels: got classes with fewer than two samples {{class: samples}} {sizes}, "
-                f"wanted two or more of each of the {settings.num_classes} classes; lower "
-                "num_classes or give more data"
-            )
+            raise ValueError(_too_few(counts.tolist()))
         entries = float(counts.sum() * torch.Size(self.in_shape or ()).numel())
         around = (state["sums"] * chosen[..., None]).sum((0, 1)) / entries
         variance = (state["squares"] * chosen[..., None]).sum((0, 1)) / entries - around.square()
@@ -284,3 +279,19 @@ class ChannelMoments:
         moments = cls(num_classes=facts["num_classes"])
         moments.load_state_dict({"tensors": tensors, "facts": facts})
         return moments
+
+
+def _too_few(counts: list[int]) -> str:
+    few = {q: size for q, size in enumerate(counts) if size < 2}
+    empty = [q for q, size in few.items() if size == 0]
+    if empty and any(counts[empty[0] :]):
+        advice = "number the classes from 0 without gaps"
+    elif empty:
+        advice = "give samples of these, or lower num_classes if it was given"
+    else:
+        advice = "give more samples of these classes or leave them out"
+    return (
+        "labels: got classes with fewer than two samples {class: samples} "
+        f"{dict(list(few.items())[:10])}, wanted two or more of each of the {len(counts)} classes; "
+        f"{advice}"
+    )

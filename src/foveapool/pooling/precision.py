@@ -12,6 +12,15 @@ Precision = Literal["ieee", "tf32", "bf16"]
 PRECISIONS: tuple[Precision, ...] = ("ieee", "tf32", "bf16")
 
 
+def check_precision(precision: str, device: torch.device) -> None:
+    """Raises a ValueError unless sums can be taken so on that device; before data is read, say."""
+    if precision not in PRECISIONS or (precision == "bf16" and device.type != "cuda"):
+        raise ValueError(
+            f"precision: got {precision!r} on {device.type}, wanted 'ieee', 'tf32', or on a "
+            "GPU 'bf16'"
+        )
+
+
 @contextmanager
 def float32_products(precision: Precision = "ieee") -> Iterator[None]:
     """Within it, float32 matrix products are true float32, or TF32 if `precision` says so.

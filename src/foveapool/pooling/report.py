@@ -72,6 +72,10 @@ def pooling_report(
     The first component's separability on the training maps falls with alpha, always: read it
     beside the radius, as what locality costs, not as a forecast of the error.
     """
+    if "alpha" in settings:
+        raise ValueError(
+            f"alpha: got {settings['alpha']!r}, wanted alphas=(...): a report has a row for each"
+        )
     operators = list(sweep_pooling(scatter, out_shape, alphas, **settings))
     if not operators:
         raise ValueError("alphas: got none, wanted at least one positive number")

@@ -105,10 +105,13 @@ def _of_study(folder: Path) -> Account:
     rows = _rows(folder / "rows.csv", missing)
     selection = _rows(folder / "selection.csv", missing)
     if not rows:
+        why = "The study is not finished"
+        if (folder / "rows.csv").is_file():
+            why = "No row of rows.csv can be read (start the study again, which writes it anew)"
         missing.insert(
             0,
-            f"The study is not finished: {len(done)} of the {len(asked)} trainings it has asked "
-            "for so far are done. The tables are of those.",
+            f"{why}: {len(done)} of the {len(asked)} trainings it has asked for so far are done. "
+            "The tables are of those.",
         )
         rows = rows_so_far(name, [each for each in done if each.held_out is None])
         selection = selection or rows_so_far(
@@ -158,7 +161,12 @@ def _rows(path: Path, missing: list[str]) -> list[Row]:
 
 
 def _of_training(folder: Path) -> Account:
-    training = TrainingFolder(folder)
+    try:
+        training = TrainingFolder(folder)
+    except ValueError as error:
+        raise ValueError(
+            f"{folder}: {error}; start its study again, which does it anew, or name another run"
+        ) from error
     missing: list[str] = []
     if training.result is None:
         missing.append("The training is not finished: it has no error yet.")

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from foveapool.pairs import by_seed, compare
 from foveapool.records import ERROR, Row
-from foveapool.report.tables import PLACE, Key, Table, distinct, place, with_spread
+from foveapool.report.tables import PLACE, Key, Table, distinct, place, setting, with_spread
 
 
 def ranking_table(rows: Iterable[Row]) -> Table:
@@ -22,7 +22,7 @@ def ranking_table(rows: Iterable[Row]) -> Table:
     and p are left open. p is that of one comparison; of many, some are small by chance.
     """
     rows = list(rows)
-    sizes = {_setting(row): row.mean for row in rows if row.metric == "parameters"}
+    sizes = {setting(row): row.mean for row in rows if row.metric == "parameters"}
     rankings: dict[Key, list[Row]] = {}
     for row in distinct(row for row in rows if row.metric == ERROR):
         rankings.setdefault((row.network, row.data, row.epochs, row.batch), []).append(row)
@@ -32,7 +32,7 @@ def ranking_table(rows: Iterable[Row]) -> Table:
     for own in rankings.values():
         ranked = sorted(own, key=lambda row: row.mean)
         for row in ranked:
-            size = sizes.get(_setting(row))
+            size = sizes.get(setting(row))
             lines.append(
                 (
                     *(each or "-" for each in place(row)),
@@ -45,10 +45,6 @@ def ranking_table(rows: Iterable[Row]) -> Table:
             )
     more = ("error %", "behind the best", "p", "n", "10^6 parameters", "study")
     return Table((*PLACE, *more), tuple(lines))
-
-
-def _setting(row: Row) -> Key:
-    return (row.study, row.epochs, row.batch, *place(row))
 
 
 def _behind(row: Row, best: Row) -> tuple[str, str]:

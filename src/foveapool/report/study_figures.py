@@ -64,7 +64,8 @@ def alpha_figure(rows: Iterable[Row], metric: str | None = None, width: float = 
     panels = {key: rows for key, rows in panels.items() if len({_alpha(r) for r in rows}) > 1}
     if not panels:
         raise ValueError(
-            "rows: got no setting with two alphas or more, wanted a search or a study over alpha"
+            "rows: got no setting with two alphas or more that are numbers ('auto' does not "
+            "count), wanted a search or a study over alpha"
         )
     layers = sorted({_where(row) for rows in panels.values() for row in rows})
 

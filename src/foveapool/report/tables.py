@@ -18,6 +18,7 @@ from foveapool.tabular import comma_separated, markdown
 
 Key = tuple[str, ...]
 PLACE = ("network", "data", "pooling", "layer", "placement", "alpha", "norm", "components")
+_APART = ("study", "epochs", "batch")  # what else has errors of its own, in the same place
 _OF_PAPER = ("table1-", "sgd-")  # the studies that follow the paper's procedure
 _KNOWN = "settings-"  # those at settings that are known, the paper's among them
 _BASELINE, _CLOSED, _SGD = "baseline", "closed-form", "sgd"
@@ -93,6 +94,11 @@ def place(row: Row) -> Key:
     return tuple(getattr(row, name) for name in PLACE)
 
 
+def setting(row: Row) -> Key:
+    """What has errors of its own: a place with its study, epochs and batch size."""
+    return (*(getattr(row, name) for name in _APART), *place(row))
+
+
 def with_spread(mean: float, deviation: float, digits: int = 2) -> str:
     """A mean and its deviation, where there is one."""
     spread = "" if math.isnan(deviation) else f" +- {deviation:.{digits}f}"
@@ -130,40 +136,45 @@ def _is_papers(row: Row) -> bool:
     return False
 
 
-def error_table(rows: Iterable[Row]) -> Table:
-    """A line for each setting: error, the paper's, the gain over the baseline, what it costs."""
+def told_apart(rows: Iterable[Row]) -> tuple[str, ...]:
+    """Which of study, epochs and batch differ among the errors: columns that a table then needs."""
+    errors = [row for row in rows if row.metric == ERROR]
+    return tuple(name for name in _APART if len({getattr(row, name) for row in errors}) > 1)
+
+
+def error_table(rows: Iterable[Row], first: Sequence[str] = ()) -> Table:
+    """A line for each setting: error, the paper's, the gain over the baseline, what it costs.
+
+    `first` are columns of a row to begin with, such as `told_apart` finds for several studies.
+    """
     rows = latest(rows)
-    settings = list(dict.fromkeys((r.study, r.batch, *place(r)) for r in rows if r.metric == ERROR))
-    own = {(r.study, r.batch, *place(r), r.metric): r for r in rows}
+    errors = {setting(row): row for row in rows if row.metric == ERROR}
+    own = {(*setting(row), row.metric): row for row in rows}
     lines = []
-    for key in settings:
+    for key, error in errors.items():
 
         def cell(metric: str, show: Callable[[Row], str], key: Key = key) -> str:
             row = own.get((*key, metric))
             return "-" if row is None else show(row)
 
-        network, data, pooling, *where = key[2:]
         paper = None
-        if key[0].startswith(_OF_PAPER) or _is_papers(own[(*key, ERROR)]):
-            paper = paper_error(network, data, pooling)
+        if error.study.startswith(_OF_PAPER) or _is_papers(error):
+            paper = paper_error(error.network, error.data, error.pooling)
         lines.append(
             (
-                network,
-                data,
-                pooling,
-                *(each or "-" for each in where),
-                cell(ERROR, lambda row: with_spread(row.mean, row.deviation)),
+                *(getattr(error, name) or "-" for name in (*first, *PLACE)),
+                with_spread(error.mean, error.deviation),
                 "-" if paper is None else with_spread(*paper),
                 cell(LESS, lambda row: with_spread(row.mean, row.deviation)),
                 cell(P_VALUE, lambda row: f"{row.mean:.2g}"),
-                cell(ERROR, lambda row: str(row.n)),
+                str(error.n),
                 cell("parameters", lambda row: f"{row.mean / 1e6:.3f}"),
                 cell("multiply-adds an image", lambda row: f"{row.mean / 1e6:.1f}"),
                 cell("seconds a training", lambda row: f"{row.mean:.1f}"),
             )
         )
     more = ("paper", "less baseline", "p", "n", "10^6 parameters", "10^6 mult-adds", "s")
-    return Table((*PLACE, "error %", *more), tuple(lines))
+    return Table((*first, *PLACE, "error %", *more), tuple(lines))
 
 
 def _by_stage(row: Row) -> tuple[str, int, int, float]:

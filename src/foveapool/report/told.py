@@ -39,7 +39,7 @@ class TrainingFolder:
             self.words, self.told = where(self.pools), data_facts(self.facts)
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(
-                f"{path / TRAINING}: {error!r}; wanted a training's facts as this version has them"
+                f"{TRAINING}: {error!r}; wanted a training's facts as this version has them"
             ) from error
         try:
             result = read_json(path / RESULT)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
@@ -20,6 +20,7 @@ from typing import Any, Protocol
 import torch
 
 from foveapool.runs import Runs
+from foveapool.study.fits import WEIGHTS
 from foveapool.study.protocol import run_training
 from foveapool.study.training import Means, Training
 
@@ -100,7 +101,19 @@ class Engine:
             for training, result in self._level(level, needed):
                 results[training.name] = result
                 self.report(Done(training, result, len(results), total))
+        if self.means.keep:
+            self._tell_of_weights(results)
         return results
+
+    def _tell_of_weights(self, results: Mapping[str, Mapping[str, Any]]) -> None:
+        """Says how many trainings were finished before anyone wanted their weights."""
+        ended = [name for name, result in results.items() if "diverged" not in result]
+        bare = [name for name in ended if not (self.runs.folder(name) / WEIGHTS).exists()]
+        if bare:
+            self.runs.say(
+                f"{len(bare)} trainings were finished before, without their weights, such as "
+                f"{bare[0]}; train into another folder of runs to keep all"
+            )
 
     def _level(
         self, level: Sequence[Training], needed: set[str]

@@ -19,6 +19,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from foveapool.data.content import content_of
 from foveapool.data.registry import check_data_name
 from foveapool.near import did_you_mean
 from foveapool.study.select import Halving, Search
@@ -55,7 +56,12 @@ def read_preset(which: str, changes: Mapping[str, Any] | None = None) -> Study:
         path, name = Path(which), Path(which).stem
         if not path.is_file():
             raise FileNotFoundError(f"{path}: no such file, wanted a study in TOML")
-        text = path.read_text("utf-8")
+        try:
+            text = path.read_text("utf-8")
+        except UnicodeDecodeError as error:
+            raise ValueError(
+                f"{path}: got what is no text in UTF-8 ({error}), wanted a study in TOML"
+            ) from error
     else:
         names = preset_names()
         if which not in names:
@@ -91,6 +97,7 @@ def _study(name: str, tables: dict[str, Any]) -> Study:
     if "name" not in data:
         raise ValueError("[data]: got no name, wanted the name of a data set")
     check_data_name(data["name"], "[data]")
+    _check_options(data.get("options", {}))
     network = dict(_table(tables, "network"))
     setting = Setting(
         network=network.pop("name", "cnn"), width=network.pop("width", 64), options=network
@@ -104,13 +111,28 @@ def _study(name: str, tables: dict[str, Any]) -> Study:
     return Study(
         name=name,
         title=str(tables.get("title", "")),
-        source=Source(**data),
+        source=Source(**data, content=content_of(data["name"])),
         recipe=_recipe(setting.network, data["name"], _table(tables, "recipe")),
         network=setting,
         searches=searches,
         arms=arms,
         **_trials(_table(tables, "trials", ("seeds", "robustness"))),
     )
+
+
+def _check_options(options: Any) -> None:
+    """Refuses a size that is none; which of them the data set has, it says itself."""
+    if not isinstance(options, Mapping):
+        raise ValueError(
+            f"[data]: options: got {options!r}, wanted a table such as {{ train_size = 3000 }}"
+        )
+    for key, value in options.items():
+        # Images may be resized to height and width.
+        is_pair = key == "size" and isinstance(value, list) and len(value) == 2
+        if not all(type(each) is int and each > 0 for each in (value if is_pair else [value])):
+            raise ValueError(
+                f"[data]: options: {key}: got {value!r}, wanted a whole number, 1 or more"
+            )
 
 
 def _recipe(network: str, data: str, changes: Mapping[str, Any]) -> Recipe:
@@ -152,6 +174,9 @@ def _arms(table: Any) -> list[Arm]:
     _check_keys("[[arm]]", table, (*_POOL, "placement"))
     if "pooling" not in table:
         raise ValueError("[[arm]]: got no pooling, wanted its name")
+    for key, value in table.items():
+        if value == []:
+            raise ValueError(f"[[arm]]: {key}: got [], wanted a value or a list of one or more")
     lists = [value if isinstance(value, list) else [value] for value in table.values()]
     found = []
     for values in product(*lists):

@@ -23,6 +23,10 @@ Run = Callable[[Sequence[Training]], Mapping[str, Mapping[str, Any]]]
 Make = Callable[[Setting, int, float], Training]
 
 
+def _is_share(value: Any) -> bool:
+    return type(value) in (int, float) and 0 < value <= 1
+
+
 @dataclass(frozen=True)
 class Halving:
     """A first look at all settings, on few `parts` or for a share of the epochs; `keep` go on."""
@@ -33,10 +37,10 @@ class Halving:
 
     def __post_init__(self) -> None:
         whole = type(self.parts) is int and type(self.keep) is int
-        if not whole or self.parts < 1 or self.keep < 1 or not 0 < self.epochs <= 1:
+        if not (whole and self.parts >= 1 and self.keep >= 1 and _is_share(self.epochs)):
             raise ValueError(
-                f"halving: got parts {self.parts}, keep {self.keep}, epochs {self.epochs}; wanted "
-                "1 or more, 1 or more, and a share above 0 and at most 1"
+                f"halving: got parts {self.parts!r}, keep {self.keep!r}, epochs {self.epochs!r}; "
+                "wanted 1 or more, 1 or more, and a share above 0 and at most 1"
             )
 
 
@@ -62,10 +66,15 @@ class Search:
             values = getattr(self, name)
             if not isinstance(values, tuple) or not values:
                 raise ValueError(f"search: {name}: got {values!r}, wanted a list of one or more")
-        if type(self.parts) is not int or self.parts < 1 or not 0 < self.held_out < 1:
+        if type(self.parts) is not int or self.parts < 1:
+            raise ValueError(f"search: parts: got {self.parts!r}, wanted a whole number, 1 or more")
+        if not _is_share(self.held_out) or self.held_out == 1:
             raise ValueError(
-                f"search: got {self.parts} parts that hold out {self.held_out}, wanted 1 or more "
-                "and a share between 0 and 1"
+                f"search: held_out: got {self.held_out!r}, wanted a share between 0 and 1"
+            )
+        if type(self.second_layer) is not bool:
+            raise ValueError(
+                f"search: second_layer: got {self.second_layer!r}, wanted true or false"
             )
         if self.halving is not None and self.halving.parts > self.parts:
             raise ValueError(

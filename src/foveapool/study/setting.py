@@ -7,7 +7,7 @@ without it. So a second pooling is fitted on the network that was trained with t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal
 
 from foveapool.networks.build import check_options
@@ -24,6 +24,7 @@ BASELINE = "baseline"
 FITTED = (CLOSED_FORM, TRAINED)
 POOLINGS = (BASELINE, *FITTED, *RIVALS)
 AUTO: Literal["auto"] = "auto"
+_UNFITTED = ("pooling", "layer", "components")  # what a pooling that is not fitted is made of
 _DECIDED = ("classes", "in_channels", "in_shape", "poolings")  # arguments, but not options
 
 
@@ -62,7 +63,8 @@ class Pool:
             raise ValueError(f"normalise: got {self.normalise!r}, wanted true or false")
         if self.weighting not in WEIGHTINGS:
             raise ValueError(f"weighting: got {self.weighting!r}, wanted one of {WEIGHTINGS}")
-        if not isinstance(self.alpha, (int, float)) and self.alpha != AUTO:
+        is_number = isinstance(self.alpha, (int, float)) and not isinstance(self.alpha, bool)
+        if not is_number and self.alpha != AUTO:
             raise ValueError(f"alpha: got {self.alpha!r}, wanted a positive number or 'auto'")
         alphas = [] if self.alpha == AUTO else [float(self.alpha)]
         check_choices(self.norm, self.centre, self.sign, "auto", "absolute", alphas)
@@ -82,7 +84,15 @@ class Pool:
             del facts["window"]
         if self.is_fitted:
             return facts
-        return {key: facts[key] for key in ("pooling", "layer", "components")}
+        return {key: facts[key] for key in _UNFITTED}
+
+
+def choices_of(pooling: str) -> tuple[str, ...]:
+    """What an arm of that pooling may say about it: choices it has no use for are a mistake."""
+    if pooling == BASELINE:
+        return ()
+    known = _UNFITTED if pooling not in FITTED else tuple(each.name for each in fields(Pool))
+    return (*known[1:], "placement")
 
 
 @dataclass(frozen=True)

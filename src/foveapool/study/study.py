@@ -15,7 +15,7 @@ from foveapool.near import did_you_mean
 from foveapool.records import Row
 from foveapool.study.robust import check_asked
 from foveapool.study.select import Search, Selection, select
-from foveapool.study.setting import BASELINE, FITTED, POOLINGS, Pool, Setting
+from foveapool.study.setting import BASELINE, FITTED, POOLINGS, Pool, Setting, choices_of
 from foveapool.study.training import Source, Training
 from foveapool.study.trials import Trials, selection_rows, trial_rows
 from foveapool.training.recipe import Recipe
@@ -36,6 +36,12 @@ class Arm:
             hint = did_you_mean(self.pooling, POOLINGS, most=3)
             raise ValueError(
                 f"arm: got the pooling {self.pooling!r}, wanted one of {', '.join(POOLINGS)}{hint}"
+            )
+        known = choices_of(self.pooling)
+        if unused := [name for name in self.choices if name not in known]:
+            raise ValueError(
+                f"arm {self.pooling}: got {', '.join(unused)}, wanted {_listed(known)}; give "
+                "poolings that have the choice an [[arm]] of their own"
             )
         if self.is_searched and "placement" in self.choices:
             raise ValueError(
@@ -63,6 +69,10 @@ class Arm:
         return replace(best, pools=pools)
 
 
+def _listed(names: Sequence[str]) -> str:
+    return f"among {', '.join(names)}" if names else "none, since it has nothing to choose"
+
+
 @dataclass(frozen=True)
 class Study:
     """The paper's procedure with its choices; `presets.py` reads one from a file."""
@@ -78,6 +88,11 @@ class Study:
     title: str = ""
 
     def __post_init__(self) -> None:
+        if not self.name.strip("."):
+            raise ValueError(
+                f"name: got {self.name!r}, wanted one with a letter or a digit in it: it becomes "
+                "the name of a folder"
+            )
         if type(self.seeds) is not int or self.seeds < 1:
             raise ValueError(f"seeds: got {self.seeds!r}, wanted 1 or more")
         check_asked(self.robustness)
@@ -90,18 +105,18 @@ class Study:
                     f"arm {arm.pooling}: got no layer, and no search for it; give it a layer or "
                     "add a [[search]]"
                 )
-        self._check_settings()
+        # An impossible one is to be known before the hours.
+        self.settings()
 
-    def _check_settings(self) -> None:
-        """Makes every setting there can be: an impossible one is to be known before the hours."""
+    def settings(self) -> list[Setting]:
+        """Every setting that its searches may look at or its arms become."""
         grids = {each.pooling: each.settings(self.network) for each in self.searches}
+        found = [setting for grid in grids.values() for setting in grid]
         for arm in self.arms:
             search = self.search_for(arm) if arm.is_searched else None
-            if search is None:
-                arm.setting(self.network)
-                continue
-            for setting in grids[search.pooling]:
-                arm.setting(self.network, Selection(setting, ()))
+            chosen = [Selection(best, ()) for best in grids[search.pooling]] if search else [None]
+            found += [arm.setting(self.network, each) for each in chosen]
+        return found
 
     def facts(self) -> dict[str, Any]:
         """All of it as JSON can hold it, to be kept beside its tables."""

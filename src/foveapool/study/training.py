@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from foveapool.data.content import content_of
 from foveapool.data.images import DataSet, held_out, subset
 from foveapool.data.registry import load_data
 from foveapool.study.setting import TRAINED, Setting
@@ -31,12 +32,16 @@ def trains_matrix(setting: Setting) -> bool:
 
 @dataclass(frozen=True)
 class Source:
-    """Where images come from: a name of the registry, its seed and options, and a share of it."""
+    """Where images come from: a name of the registry, its seed and options, and a share of it.
+
+    `content` tells one's own data from others in the same place, see `data.content`.
+    """
 
     name: str
     seed: int = 0
     options: Mapping[str, Any] = field(default_factory=dict)
     share: float | None = None  # of the training images, drawn by the seed
+    content: str = ""
 
     def __post_init__(self) -> None:
         if type(self.seed) is not int or self.seed < 0:
@@ -47,7 +52,8 @@ class Source:
     def facts(self) -> dict[str, Any]:
         """What JSON can hold."""
         facts = {"name": self.name, "seed": self.seed, "options": dict(self.options)}
-        return facts if self.share is None else {**facts, "share": self.share}
+        facts |= {} if self.share is None else {"share": self.share}
+        return facts | ({"content": self.content} if self.content else {})
 
 
 @dataclass(frozen=True)
@@ -134,14 +140,20 @@ class Means:
 
 
 @functools.lru_cache(maxsize=2)
-def _loaded(name: str, root: Path | None, seed: int, options: str) -> DataSet:
+def _loaded(name: str, root: Path | None, seed: int, options: str, content: str) -> DataSet:
+    if content and content_of(name) != content:
+        raise ValueError(
+            f"{name}: not what the training was asked for; wanted the images that were there when "
+            "its study began: put them back, or start the study again"
+        )
     return load_data(name, root, seed, **json.loads(options))
 
 
 def data_of(training: Training, means: Means) -> DataSet:
     """The images that the training learns from, as `train`, and is measured on, as `test`."""
     source = training.source
-    data = _loaded(source.name, means.data_root, source.seed, json.dumps(dict(source.options)))
+    options = json.dumps(dict(source.options))
+    data = _loaded(source.name, means.data_root, source.seed, options, source.content)
     return _drawn(data, source.seed, source.share, training.part, training.held_out)
 
 

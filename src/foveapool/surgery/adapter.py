@@ -17,8 +17,9 @@ from torch.optim import Optimizer
 
 from foveapool.files import write_text
 from foveapool.pooling.module import LinearPool2d
-from foveapool.pooling.storage import load_tensors, save_tensors
-from foveapool.surgery.replace import Change, Replacement, check_pool, replace, standins
+from foveapool.pooling.storage import load_tensors, made_folder, save_tensors
+from foveapool.surgery.names import standins
+from foveapool.surgery.replace import Change, Replacement, check_pool, replace
 from foveapool.surgery.standin import StandIn
 from foveapool.surgery.visit import module_named, unwrapped
 
@@ -30,8 +31,7 @@ def save(model: nn.Module, folder: str | os.PathLike[str]) -> None:
     places = standins(unwrapped(model))
     if not places:
         raise ValueError("model: got no replaced layer, wanted one at least; call replace first")
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = made_folder(folder, "an adapter")
     tensors: dict[str, Tensor] = {}
     pools: dict[LinearPool2d, str] = {}
     layers = []

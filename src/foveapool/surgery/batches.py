@@ -65,7 +65,8 @@ def unpacked(batch: Any, unpack: Unpack | None = None) -> Labelled:
 
 def _as_labels(labels: Any) -> Tensor:
     try:
-        return torch.as_tensor(labels)
+        # A batch of one may come with its label alone.
+        return torch.atleast_1d(torch.as_tensor(labels))
     except (TypeError, ValueError, RuntimeError) as error:
         raise ValueError(
             f"labels: got a {type(labels).__name__} ({error}), wanted whole numbers, one a sample; "

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from foveapool.surgery.batches import Labelled, Unpack, unpacked
-from foveapool.surgery.find import Downsampling, downsampling_layers
+from foveapool.surgery.find import Downsampling, Layers, downsampling_layers
 from foveapool.surgery.geometry import Unstrided
-from foveapool.surgery.replace import matching
+from foveapool.surgery.names import matching
 from foveapool.surgery.standin import MODES, Mode, StandIn
 from foveapool.surgery.visit import (
     call,
@@ -32,7 +32,7 @@ from foveapool.surgery.visit import (
 def capture(
     model: nn.Module,
     loader: Iterable[Any],
-    layer: str | Sequence[str],
+    layer: Layers,
     *,
     mode: Mode = "replace",
     unpack: Unpack | None = None,
@@ -41,8 +41,9 @@ def capture(
     """Yields ({layer: maps (B, C, H, W)}, batch) over a loader, on the network's device.
 
     The maps are the layer's input, or in mode `after` its output at stride 1. `layer` may be an
-    exact name, the end of names or a pattern, or several of these. `autocast` runs the network in
-    that type. A layer that is passed several times shows what it reads the first time.
+    exact name, the end of names or a pattern, one of `downsampling_layers`, or several of these.
+    `autocast` runs the network in that type. A layer that is passed several times shows what it
+    reads the first time.
     """
     targets: dict[str, Downsampling] | None = None
     written: dict[str, bool] = {}
@@ -56,7 +57,7 @@ def capture(
 def shrinking(
     model: nn.Module,
     batch: Labelled,
-    layer: str | Sequence[str],
+    layer: Layers,
     mode: Mode,
     autocast: torch.dtype | None = None,
 ) -> dict[str, Downsampling]:
@@ -64,9 +65,7 @@ def shrinking(
     if mode not in MODES:
         raise ValueError(f"mode: got {mode!r}, wanted one of {MODES}")
     model = unwrapped(model)
-    keys = [layer] if isinstance(layer, str) else list(layer)
-    if not keys:
-        raise ValueError("layer: got no name, wanted one or more")
+    keys = _keys(layer)
     with _autocast(model, autocast):
         found = {each.name: each for each in downsampling_layers(model, batch.first())}
     # A module that goes by several names is listed under its first.
@@ -78,11 +77,33 @@ def shrinking(
             if any(isinstance(model.get_submodule(name), StandIn) for name in names):
                 raise ValueError(f"layer: got {key!r}, replaced already; call restore(model) first")
             raise ValueError(
-                f"layer: got {key!r} ({', '.join(sorted(names))}), which does not shrink a "
-                f"(B, C, H, W) map, wanted one of {list(found)}"
+                f"layer: got {key!r} ({', '.join(sorted(names))}), which {_why_not(model, names)}, "
+                f"wanted one of {list(found)}"
             )
         wanted |= names & set(found)
     return {name: each for name, each in found.items() if name in wanted}
+
+
+def _keys(layer: Any) -> list[str]:
+    """The names, ends of names and patterns that a user's `layer` consists of."""
+    one = isinstance(layer, (str, nn.Module)) or not isinstance(layer, Iterable)
+    parts = [layer] if one else list(layer)
+    keys = [each.name if isinstance(each, Downsampling) else each for each in parts]
+    wrong = [key for key in keys if not isinstance(key, str)]
+    if wrong:
+        raise ValueError(
+            f"layer: got a {type(wrong[0]).__name__}, wanted the name of a layer, one of what "
+            "downsampling_layers(model, example) returns, or a list of these"
+        )
+    if not keys:
+        raise ValueError("layer: got no name, wanted one or more")
+    return keys
+
+
+def _why_not(model: nn.Module, names: Iterable[str]) -> str:
+    if any(getattr(model.get_submodule(name), "return_indices", False) for name in names):
+        return "returns indices beside its map (return_indices=True), as no learned pooling can"
+    return "does not shrink a (B, C, H, W) map to more than one place"
 
 
 class _Enough(BaseException):
@@ -156,7 +177,11 @@ def inputs_of(
 
 
 def _autocast(model: nn.Module, dtype: torch.dtype | None) -> AbstractContextManager[Any]:
-    return nullcontext() if dtype is None else torch.autocast(device_of(model).type, dtype=dtype)
+    if dtype is None:
+        return nullcontext()
+    if not isinstance(dtype, torch.dtype):
+        raise ValueError(f"autocast: got {dtype!r}, wanted a type such as torch.bfloat16, or None")
+    return torch.autocast(device_of(model).type, dtype=dtype)
 
 
 def _at_stride_one(layer: nn.Module, x: Tensor, found: Downsampling) -> Tensor:

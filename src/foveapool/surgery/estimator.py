@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +17,18 @@ from foveapool.pooling.grid import Centre
 from foveapool.pooling.module import LinearPool2d
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.pooling.precision import Precision
-from foveapool.pooling.scatter import WEIGHTINGS, Scatter, Weighting
+from foveapool.pooling.scatter import Scatter, Weighting
 from foveapool.pooling.signs import Sign
-from foveapool.pooling.solve import Alpha, AlphaUnit, Norm, check_choices, solve_pooling
+from foveapool.pooling.solve import Alpha, AlphaUnit, Norm, solve_pooling
 from foveapool.surgery.batches import Unpack
-from foveapool.surgery.find import Downsampling
+from foveapool.surgery.find import Downsampling, Layers
 from foveapool.surgery.geometry import Pair
 from foveapool.surgery.kept import Kept, read_folder, write_folder
 from foveapool.surgery.passes import Passes, Reading, ScatterSettings
 from foveapool.surgery.progress import Report, reporter
 from foveapool.surgery.replace import Replacement, replace
 from foveapool.surgery.resume import Shelf
+from foveapool.surgery.settings import check_settings
 from foveapool.surgery.standin import Mode, OnResize
 
 
@@ -99,7 +100,7 @@ class ClosedFormPooling:
         self,
         model: nn.Module,
         loader: Iterable[Any],
-        layer: str | Sequence[str],
+        layer: Layers,
         mode: Mode = "replace",
         *,
         unpack: Unpack | None = None,
@@ -109,15 +110,16 @@ class ClosedFormPooling:
     ) -> ClosedFormPooling:
         """Reads the loader twice and solves for the pooling of every layer named; returns self.
 
-        `layer` is an exact name, the end of names or a pattern, or several. Mode `replace` fits
-        on the layer's input, mode `after` on its output at stride 1. The loader yields (images,
-        labels), dicts, or anything that `unpack(batch)` turns into (inputs, labels) or (inputs,
-        labels, ids), the same samples in both passes; where a class exceeds `class_cap`, in the
-        same order or with ids. Under torch.distributed each process reads its own shard.
-        `progress` is True or a function of `Progress`. `resume` names a folder for unfinished
-        sums: a fit that was killed goes on there, if the loader keeps its order.
+        `layer` is an exact name, the end of names or a pattern, one of `downsampling_layers`, or
+        several; it has to read maps of one size. Mode `replace` fits on its input, mode `after` on
+        its output at stride 1. The loader yields (images, labels), dicts, or anything that
+        `unpack(batch)` turns into (inputs, labels) or (inputs, labels, ids), the same samples in
+        both passes; where a class exceeds `class_cap`, in the same order or with ids. Under
+        torch.distributed each process reads its own shard. `progress` is True or a function of
+        `Progress`. `resume` names a folder for unfinished sums: a fit that was killed goes on
+        there, if the loader keeps its order.
         """
-        self._check_settings()
+        check_settings(self.get_params())
         settings = {name: getattr(self, name) for name in ScatterSettings.__dataclass_fields__}
         shelf = None if resume is None else Shelf(resume)
         reading = Reading(model, loader, layer, mode, unpack, autocast)
@@ -139,6 +141,7 @@ class ClosedFormPooling:
     def solve(self) -> ClosedFormPooling:
         """Solves again on the scatter that is there, with the settings of now; returns self."""
         self._check_has("scatters_")
+        check_settings(self.get_params())
         begin = time.perf_counter()
         operators: dict[str, PoolingOperator] = {}
         solved: dict[Any, PoolingOperator] = {}
@@ -170,13 +173,6 @@ class ClosedFormPooling:
             alpha_unit=self.alpha_unit,
         )
 
-    def _check_settings(self) -> None:
-        """Raises what solving would raise, before the data is read."""
-        alphas, solver = [self.alpha], self.solver
-        check_choices(self.norm, self.centre, self.sign, solver, self.alpha_unit, alphas)
-        if self.weighting not in WEIGHTINGS:
-            raise ValueError(f"weighting: got {self.weighting!r}, wanted one of {WEIGHTINGS}")
-
     def _components(self, name: str, found: Downsampling, mode: Mode) -> int:
         keeps = mode == "after" or found.out_channels == found.in_channels
         if self.components is None:
@@ -202,18 +198,23 @@ class ClosedFormPooling:
         """The pooling of a layer (of the only one, if there is one only) as a module."""
         self._check_has("operators_")
         if layer is None:
-            return self.operator_.module(trainable)
+            return self._made(self.operator_, trainable)
         if layer not in self.operators_:
             raise ValueError(f"layer: got {layer!r}, wanted one of {list(self.operators_)}")
-        return self.operators_[layer].module(trainable)
+        return self._made(self.operators_[layer], trainable)
+
+    def _made(self, operator: PoolingOperator, trainable: bool) -> LinearPool2d:
+        module = operator.module(trainable)
+        module.fitted_for = self.mode_
+        return module
 
     def modules(self, trainable: bool = False) -> dict[str, LinearPool2d]:
-        """The poolings of all layers, as `replace` takes them.
+        """The poolings of all layers, as `replace` takes them; each knows the mode of this fit.
 
         Branches that read one tensor and shrink it alike share one.
         """
         self._check_has("operators_")
-        shared = {id(each): each.module(trainable) for each in self.operators_.values()}
+        shared = {id(each): self._made(each, trainable) for each in self.operators_.values()}
         return {name: shared[id(each)] for name, each in self.operators_.items()}
 
     def replace(
@@ -228,7 +229,6 @@ class ClosedFormPooling:
         return replace(
             model,
             self.modules(trainable),
-            mode=self.mode_,
             optimizer=optimizer,
             on_resize=on_resize,
             in_shapes={name: found.in_shape for name, found in self.layers_.items()},

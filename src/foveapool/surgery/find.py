@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,10 @@ class Downsampling:
     exact: bool  # whether C_out is a whole multiple of C_in
     siblings: tuple[str, ...]  # other such layers that read the same tensor
     calls: int  # how often one forward pass goes through it
+    alike: bool = True  # whether it reads maps of one size in all of these calls
+
+
+Layers = str | Downsampling | Sequence[str | Downsampling]
 
 
 class DownsamplingLayers(list[Downsampling]):
@@ -41,7 +45,7 @@ class DownsamplingLayers(list[Downsampling]):
             lines.append(
                 (
                     each.name,
-                    each.kind,
+                    each.kind + (f", used {each.calls} times" if each.calls > 1 else ""),
                     f"{each.in_channels} -> {each.out_channels}",
                     " -> ".join(sizes),
                     f"{each.components}" + ("" if each.exact else " and a 1x1 convolution"),
@@ -51,6 +55,12 @@ class DownsamplingLayers(list[Downsampling]):
         return lines
 
     def __str__(self) -> str:
+        if not self:
+            return (
+                "no convolution or pooling shrinks a (B, C, H, W) map to more than one place; one "
+                "written as a function, such as F.avg_pool2d, is not seen: make it a module, "
+                "nn.AvgPool2d"
+            )
         lines = [self.header, *self.cells()]
         wide = [max(map(len, column)) for column in zip(*lines, strict=True)]
         padded = ([f"{cell:<{n}}" for cell, n in zip(cells, wide, strict=True)] for cells in lines)
@@ -63,7 +73,6 @@ class _Visit:
     source: Tensor
     target: Tensor
     version: int | None  # of the source, which others may write into later
-    calls: int = 1
 
 
 def downsampling_layers(model: nn.Module, example: Any) -> DownsamplingLayers:
@@ -84,12 +93,14 @@ def downsampling_layers(model: nn.Module, example: Any) -> DownsamplingLayers:
     """
     model = unwrapped(model)
     visits: dict[str, _Visit] = {}
+    read: dict[str, list[Any]] = {}  # the shapes without the batch, call by call
 
     def visit(name: str) -> Callable[..., None]:
         def hook(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
-            if name in visits:
-                visits[name].calls += 1
-            elif inputs and _strides(module) and _shrinks(inputs[0], output):
+            if not inputs or not isinstance(inputs[0], Tensor):
+                return
+            read.setdefault(name, []).append(inputs[0].shape[1:])
+            if name not in visits and _strides(module) and _shrinks(inputs[0], output):
                 visits[name] = _Visit(module, inputs[0], output, version_of(inputs[0]))
 
         return hook
@@ -101,7 +112,7 @@ def downsampling_layers(model: nn.Module, example: Any) -> DownsamplingLayers:
     }
     with dry_run(model), hooked((m, visit(name)) for name, m in candidates.items()):
         call(model, example)
-    return DownsamplingLayers(_described(name, visits) for name in visits)
+    return DownsamplingLayers(_described(name, visits, read[name]) for name in visits)
 
 
 def _strides(module: nn.Module) -> bool:
@@ -110,8 +121,8 @@ def _strides(module: nn.Module) -> bool:
     return steps is None or max(steps) > 1
 
 
-def _shrinks(source: Any, target: Any) -> bool:
-    if not (isinstance(source, Tensor) and isinstance(target, Tensor)):
+def _shrinks(source: Tensor, target: Any) -> bool:
+    if not isinstance(target, Tensor):
         return False
     if source.dim() != 4 or target.dim() != 4:
         return False
@@ -120,7 +131,7 @@ def _shrinks(source: Any, target: Any) -> bool:
     return smaller and not grows and target.shape[2] * target.shape[3] > 1
 
 
-def _described(name: str, visits: Mapping[str, _Visit]) -> Downsampling:
+def _described(name: str, visits: Mapping[str, _Visit], read: Sequence[Any]) -> Downsampling:
     visit = visits[name]
     source, target = visit.source, visit.target
     siblings = tuple(
@@ -139,5 +150,6 @@ def _described(name: str, visits: Mapping[str, _Visit]) -> Downsampling:
         components=max(1, round(ratio)),
         exact=ratio >= 1 and ratio == int(ratio),
         siblings=siblings,
-        calls=visit.calls,
+        calls=len(read),
+        alike=all(shape == read[0] for shape in read),
     )

@@ -14,6 +14,7 @@ from typing import Any
 from foveapool.files import write_text
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.pooling.scatter import Scatter
+from foveapool.pooling.storage import made_folder
 from foveapool.surgery.find import Downsampling
 from foveapool.surgery.standin import Mode
 
@@ -35,7 +36,7 @@ class Kept:
 
 def write_folder(folder: Path, kept: Kept) -> None:
     """Puts a fit into a folder, in the place of one that may be there."""
-    folder.mkdir(parents=True, exist_ok=True)
+    made_folder(folder, "a fit")
     # Gone first, written last and in one move: a folder with this file is complete.
     (folder / _FILE).unlink(missing_ok=True)
     facts = {

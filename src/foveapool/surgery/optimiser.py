@@ -21,6 +21,16 @@ class Slot:
     name: str | None  # for optimisers that were given named parameters
 
 
+def check_knows(optimizer: Optimizer, parameters: Iterable[nn.Parameter]) -> None:
+    """Raises unless the optimiser holds some of these: one that holds none is another network's."""
+    held = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    if not any(id(p) in held for p in parameters):
+        raise ValueError(
+            f"optimizer: got a {type(optimizer).__name__} that holds no parameter of the model, "
+            "wanted the one that trains it"
+        )
+
+
 def swap_parameters(
     optimizer: Optimizer, leaving: Iterable[nn.Parameter], coming: Mapping[str, nn.Parameter]
 ) -> tuple[Slot, ...]:

@@ -8,7 +8,7 @@ in, sums are written down now and then, and an interrupted pass goes on from the
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from itertools import islice
 from typing import Any
@@ -19,12 +19,12 @@ from torch import Tensor, nn
 from foveapool.pooling.accumulate import ScatterAccumulator
 from foveapool.pooling.incoming import distributed, from_all_processes
 from foveapool.pooling.moments import ChannelMoments
-from foveapool.pooling.precision import Precision
+from foveapool.pooling.precision import Precision, check_precision
 from foveapool.pooling.scatter import Scatter, Weighting
 from foveapool.pooling.symmetric import Panels, check_fits
 from foveapool.surgery.batches import Labelled, Unpack, check_rereadable, class_names, unpacked
 from foveapool.surgery.capture import maps_of, shrinking
-from foveapool.surgery.find import Downsampling
+from foveapool.surgery.find import Downsampling, Layers
 from foveapool.surgery.progress import Clock, Report
 from foveapool.surgery.resume import Found, Position, Shelf, fingerprint
 from foveapool.surgery.standin import Mode
@@ -54,7 +54,7 @@ class Reading:
 
     model: nn.Module
     loader: Iterable[Any]
-    layer: str | Sequence[str]
+    layer: Layers
     mode: Mode = "replace"
     unpack: Unpack | None = None
     autocast: torch.dtype | None = None
@@ -112,12 +112,14 @@ class Passes:
         """Finds the layers by means of a first batch, and what an interrupted run left behind."""
         reading = self.reading
         check_rereadable(reading.loader)
+        check_precision(self.settings.precision, device_of(unwrapped(reading.model)))
         first = next(reading.batches(), None)
         if first is None:
             raise ValueError("loader: got no batch, wanted at least one")
         self.targets = shrinking(
             reading.model, first, reading.layer, reading.mode, reading.autocast
         )
+        _check_one_size(self.targets)
         names = [name for name in self.targets if self._source(name) == name]
         if self.shelf is not None:
             facts = {"layers": list(self.targets), **reading.facts(), **asdict(self.settings)}
@@ -198,6 +200,17 @@ class Passes:
             window=settings.window,
             precision=settings.precision,
         )
+
+
+def _check_one_size(targets: Mapping[str, Downsampling]) -> None:
+    """Raises for a module that the network uses on maps of several sizes."""
+    for name, found in targets.items():
+        if not found.alike:
+            raise ValueError(
+                f"layer: {name} ({found.kind}) is used {found.calls} times in one forward pass, on "
+                "maps of different sizes, wanted one size: a learned pooling belongs to one; give "
+                "the network a module of its own for each use"
+            )
 
 
 def _class_count(labels: Tensor) -> int:

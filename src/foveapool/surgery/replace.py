@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping
+import weakref
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -12,9 +12,10 @@ from torch.optim import Optimizer
 
 from foveapool.pooling.module import LinearPool2d
 from foveapool.surgery.geometry import POOLINGS, Pair
-from foveapool.surgery.optimiser import Slot, swap_back, swap_parameters
+from foveapool.surgery.names import matching, standins
+from foveapool.surgery.optimiser import Slot, check_knows, swap_back, swap_parameters
 from foveapool.surgery.standin import MODES, ON_RESIZE, Mode, OnResize, StandIn
-from foveapool.surgery.visit import device_of, near, unwrapped
+from foveapool.surgery.visit import device_of, unwrapped
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ def replace(
     model: nn.Module,
     pools: Mapping[str, nn.Module],
     *,
-    mode: Mode = "replace",
+    mode: Mode | None = None,
     optimizer: Optimizer | None = None,
     on_resize: OnResize = "error",
     in_shapes: Mapping[str, Pair | None] | None = None,
@@ -55,13 +56,14 @@ def replace(
     """Puts each pooling of `pools` into the place of the layers that its key names, in place.
 
     A key is an exact name, the end of names ("downsample.0") or a regular expression for whole
-    names; one that matches several layers gives them one shared pooling. `optimizer` loses the
-    parameters that left and gets those that came. With `on_resize="interpolate"` maps of another
-    size are pooled by an operator carried over to it; otherwise they are an error. `in_shapes`
-    tells mode `after` the size of a layer's input, for poolings that have no stride of their own.
-    Nothing is changed if anything is wrong.
+    names; one that matches several layers gives them one shared pooling. `mode`, unless given, is
+    the one that a pooling was fitted for, or else `replace`. `optimizer` loses the parameters that
+    left and gets those that came. With `on_resize="interpolate"` maps of another size are pooled
+    by an operator carried over to it; otherwise they are an error. `in_shapes` tells mode `after`
+    the size of a layer's input, for poolings that have no stride of their own. Nothing is changed
+    if anything is wrong.
     """
-    if mode not in MODES:
+    if mode is not None and mode not in MODES:
         raise ValueError(f"mode: got {mode!r}, wanted one of {MODES}")
     if on_resize not in ON_RESIZE:
         raise ValueError(f"on_resize: got {on_resize!r}, wanted one of {ON_RESIZE}")
@@ -71,15 +73,20 @@ def replace(
     model = _inside(model)
     device_of(model)
     chosen = _chosen(model, pools)
+    modes = {layer: _mode_of(names[0], pool, mode) for layer, (names, pool) in chosen.items()}
     for layer, (names, pool) in chosen.items():
-        check_pool(names[0], layer, pool, mode)
-    turn = 1 + max((standin.turn for standin in standins(model)), default=0)
+        check_pool(names[0], layer, pool, modes[layer])
+    places = standins(model)
+    turn = 1 + max((standin.turn for standin in places), default=0)
     before = list(model.parameters())
+    if optimizer is not None and optimizer not in _followers(places):
+        new = [p for _, pool in chosen.values() for p in pool.parameters()]
+        check_knows(optimizer, [*before, *new])
     changes: list[Change] = []
     try:
         for layer, (names, pool) in chosen.items():
             shape = (in_shapes or {}).get(names[0])
-            standin = _standin(model, layer, pool, mode, on_resize, shape)
+            standin = _standin(model, layer, pool, modes[layer], on_resize, shape)
             changes.append(Change(names, layer, standin))
     except BaseException:
         for change in changes:
@@ -91,22 +98,32 @@ def replace(
     after = list(model.parameters())
     slots: tuple[Slot, ...] = ()
     if optimizer is not None:
-        new = {id(p) for p in _without(after, before) if p.requires_grad}
-        coming = {name: p for name, p in model.named_parameters() if id(p) in new}
+        added = {id(p) for p in _without(after, before) if p.requires_grad}
+        coming = {name: p for name, p in model.named_parameters() if id(p) in added}
         slots = swap_parameters(optimizer, _without(before, after), coming)
     for change in changes:
         # `restore` is given the network alone, and undoes the last call first.
         change.new.turn, change.new.slots = turn, slots
+        change.new.optimizer = None if optimizer is None else weakref.ref(optimizer)
     return Replacement(tuple(changes), (_count(before), _count(after)))
 
 
 def restore(model: nn.Module, *, optimizer: Optimizer | None = None) -> list[str]:
     """Brings every replaced layer back, the very modules; returns their names.
 
-    `optimizer`, if it was given to `replace`, gets its old groups and their memory back.
+    `optimizer`, if it was given to `replace`, gets its old groups and their memory back; it has to
+    be given then. Nothing is changed if it is missing or another network's.
     """
     model = _inside(model)
     places = standins(model)
+    followers = _followers(places)
+    if optimizer is None and followers:
+        raise ValueError(
+            "optimizer: got none, wanted the one that replace was given, which holds the poolings' "
+            "parameters; call restore(model, optimizer=...)"
+        )
+    if places and optimizer is not None and optimizer not in followers:
+        check_knows(optimizer, model.parameters())
     for turn in sorted({standin.turn for standin in places}, reverse=True):
         before = list(model.parameters())
         slots: tuple[Slot, ...] = ()
@@ -131,41 +148,15 @@ def _inside(model: nn.Module) -> nn.Module:
     return unwrapped(model)
 
 
-def matching(model: nn.Module, key: str) -> list[str]:
-    """The names of the layers that `key` means; raises if there is none."""
-    inside = tuple(name + "." for names in standins(model).values() for name in names)
-    layers = [
-        name
-        for name, module in model.named_modules(remove_duplicate=False)
-        # The network itself has no name and no place that something else could take.
-        if name and isinstance(module, (nn.Conv2d, *POOLINGS, StandIn))
-        if not name.startswith(inside)
-    ]
-    tests: list[Callable[[str], object]] = [
-        lambda name: name == key,
-        lambda name: name.endswith("." + key),
-        lambda name: _fullmatch(key, name),
-    ]
-    for test in tests:
-        if found := [name for name in layers if test(name)]:
-            return found
-    if key in dict(model.named_modules()):
-        kind = type(model.get_submodule(key)).__name__
+def _mode_of(name: str, pool: nn.Module, mode: Mode | None) -> Mode:
+    """The mode asked for, or the one that the pooling was fitted for, which must not differ."""
+    fitted: Mode | None = getattr(pool, "fitted_for", None)
+    if mode and fitted and mode != fitted:
         raise ValueError(
-            f"layer: got {key!r}, a {kind}, wanted a convolution or a pooling; "
-            "downsampling_layers(model, example) lists those that shrink a map"
+            f"mode: got {mode!r} for {name}, wanted {fitted!r}, which its pooling was fitted for; "
+            "leave mode out, or fit in the other mode"
         )
-    raise ValueError(
-        f"layer: got {key!r}, which is no convolution's or pooling's name, end of a name or "
-        f"pattern; {near(key, layers)}"
-    )
-
-
-def _fullmatch(key: str, name: str) -> bool:
-    try:
-        return re.fullmatch(key, name) is not None
-    except re.error:
-        return False
+    return mode or fitted or "replace"
 
 
 def check_pool(name: str, layer: nn.Module, pool: nn.Module, mode: Mode) -> None:
@@ -249,13 +240,10 @@ def _put(model: nn.Module, name: str, module: nn.Module) -> None:
     setattr(model.get_submodule(parent), child, module)
 
 
-def standins(model: nn.Module) -> dict[StandIn, list[str]]:
-    """The stand-ins of a network with all their names."""
-    places: dict[StandIn, list[str]] = {}
-    for name, module in model.named_modules(remove_duplicate=False):
-        if isinstance(module, StandIn):
-            places.setdefault(module, []).append(name)
-    return places
+def _followers(places: Iterable[StandIn]) -> list[Optimizer]:
+    """The optimisers that followed the replacements and are still in use."""
+    known = (standin.optimizer() for standin in places if standin.optimizer is not None)
+    return [optimizer for optimizer in known if optimizer is not None]
 
 
 def _without(some: list[nn.Parameter], others: list[nn.Parameter]) -> list[nn.Parameter]:

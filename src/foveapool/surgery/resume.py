@@ -23,6 +23,7 @@ from foveapool.files import write_text
 from foveapool.pooling.accumulate import ScatterAccumulator
 from foveapool.pooling.incoming import distributed
 from foveapool.pooling.moments import ChannelMoments
+from foveapool.pooling.storage import made_folder
 from foveapool.surgery.visit import unwrapped
 
 
@@ -49,7 +50,7 @@ class Shelf:
     def claim(self, fingerprint: str) -> None:
         """Makes the folder ready for the fit of that fingerprint; another's is not touched."""
         self._fingerprint = fingerprint
-        self.folder.mkdir(parents=True, exist_ok=True)
+        made_folder(self.folder, "unfinished sums")
         found = self._note()
         if found is not None and found["fingerprint"] != fingerprint:
             raise ValueError(

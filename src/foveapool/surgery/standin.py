@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Mapping
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from foveapool.pooling.module import LinearPool2d, linear_pool2d
 from foveapool.surgery.geometry import Pair, Unstrided, out_shape_of
@@ -32,6 +34,7 @@ class StandIn(nn.Module):
     pool: Any
     turn: int  # how many calls of `replace` the network had seen
     slots: tuple[Slot, ...]  # what left the optimiser in that call
+    optimizer: weakref.ref[Optimizer] | None  # the one that followed it
 
     def __init__(
         self,
@@ -47,7 +50,7 @@ class StandIn(nn.Module):
             setattr(self, name, value)
         # Past nn.Module, which would list its weights among the network's.
         object.__setattr__(self, "original", original)
-        self.turn, self.slots = 0, ()
+        self.turn, self.slots, self.optimizer = 0, (), None
         self.mode, self.on_resize, self.read_shape = mode, on_resize, in_shape
         self.stage: Unstrided | None = None
         if mode == "after":
@@ -113,9 +116,9 @@ class StandIn(nn.Module):
         return self._out_shapes[shape]
 
     def __getstate__(self) -> Mapping[str, Any]:
-        """All but what can be computed again."""
+        """All but what can be computed again, and the optimiser, which knows no copies."""
         empty = {"_carried": {}, "_carried_from": (None, None), "_out_shapes": {}}
-        return {**self.__dict__, **empty}
+        return {**self.__dict__, **empty, "optimizer": None}
 
     def extra_repr(self) -> str:
         """What `print(model)` shows."""

@@ -37,6 +37,10 @@ class Recipe:
     pooling_rate: float = 1.0
 
     def __post_init__(self) -> None:
+        if not isinstance(self.milestones, (list, tuple)):
+            raise ValueError(
+                f"milestones: got {self.milestones!r}, wanted a list of epochs such as [150, 250]"
+            )
         object.__setattr__(self, "milestones", tuple(self.milestones))
         if self.optimiser not in OPTIMISERS:
             raise ValueError(f"optimiser: got {self.optimiser!r}, wanted adam or sgd")
@@ -125,8 +129,16 @@ def paper_recipe(network: str, data: str) -> Recipe:
 
 def read_recipe(path: str | os.PathLike[str]) -> Recipe:
     """A recipe from a TOML file: `optimiser`, `lr` and `epochs`, and what else is to differ."""
+    if not os.path.isfile(path):
+        raise FileNotFoundError(
+            f"{path}: no such file, wanted a recipe in TOML, or one of {', '.join(RECIPES)}"
+        )
     try:
         with open(path, "rb") as file:
             return Recipe.from_dict(tomllib.load(file))
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"{path}: got what is no text in UTF-8 ({error}), wanted a recipe in TOML"
+        ) from error
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error

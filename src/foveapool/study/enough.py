@@ -1,0 +1,71 @@
+"""Whether the images of a study are enough for it, known before the hours and not after them.
+
+What a file says of itself is checked as it is read; here is what only the images can tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+
+from foveapool.data.images import Images
+from foveapool.networks.sites import site_at
+from foveapool.pooling.grid import windows
+from foveapool.study.setting import FITTED, Pool
+from foveapool.study.study import Study
+from foveapool.study.training import Means, data_of
+
+
+def check_images(study: Study, means: Means) -> None:
+    """Loads the study's images; refuses those that one of its trainings could not do with."""
+    training, source = study.training(study.network, 0), study.source
+    if source.share is not None:
+        whole = data_of(replace(training, source=replace(source, share=None)), means)
+        _check_share("[data]: share", source.share, len(whole.train))
+    images = data_of(training, means).train
+    for pool in {pool: None for each in study.settings() for pool in each.pools}:
+        if pool.is_fitted:
+            _check_places(pool, images.images.shape[2:])
+    if any(arm.pooling in FITTED for arm in study.arms):
+        _check_classes(images, f"the {len(images)} training images")
+    for search in study.searches:
+        _check_share("search: held_out", search.held_out, len(images))
+        for part in range(search.parts if search.pooling in FITTED else 0):
+            rest = data_of(study.held_out_training(search, study.network, part, 1.0), means).train
+            what = f"the {len(rest)} training images that held-out part {part} leaves"
+            _check_classes(rest, what)
+
+
+def _check_share(name: str, share: float, count: int) -> None:
+    if not 0 < round(share * count) < count:
+        raise ValueError(
+            f"{name}: got {share}, which is {round(share * count)} of {count} training images; "
+            "wanted a share of one image or more, and not of all"
+        )
+
+
+def _check_places(pool: Pool, image_shape: Sequence[int]) -> None:
+    """An operator cannot have more rows at a place than the place has weights."""
+    site = site_at(pool.layer, "", 1, image_shape)
+    places = site.in_shape[0] * site.in_shape[1]
+    if pool.window is not None:
+        places = windows(site.in_shape, site.out_shape, pool.window, pool.centre).shape[1]
+    if pool.components > places:
+        raise ValueError(
+            f"components: got {pool.components} for {pool.pooling} at layer {pool.layer}, wanted "
+            f"at most {places}, the places of a map that it sees there"
+        )
+
+
+def _check_classes(images: Images, what: str) -> None:
+    """A closed form is fitted on how the images of a class differ."""
+    counts = torch.bincount(images.labels, minlength=len(images.classes)).tolist()
+    for name, count in zip(images.classes, counts, strict=True):
+        if count < 2:
+            raise ValueError(
+                f"data: got {count} of class {name!r} among {what}, wanted two or more of every "
+                "class, to fit a closed form on; take more images, hold out fewer, or leave the "
+                "class out"
+            )

@@ -1,0 +1,82 @@
+"""Whether images are enough: what a training would stumble over is said before there is one."""
+
+from dataclasses import replace
+
+import pytest
+
+from foveapool.pooling.grid import windows
+from foveapool.study.enough import check_images
+from foveapool.study.select import Search
+from foveapool.study.setting import Setting
+from foveapool.study.study import Arm, Study
+
+from .small import CPU, RECIPE, SOURCE
+
+CNN = Setting(width=4)
+FEW = replace(SOURCE, options={"train_size": 12, "test_size": 8})
+
+
+def study(*arms, source=SOURCE, searches=()):
+    return Study("s", source, RECIPE, CNN, tuple(searches), (Arm("baseline"), *arms))
+
+
+def closed_form(**choices):
+    return Arm("closed-form", {"layer": 3, **choices})
+
+
+def test_images_that_are_enough_pass():
+    # Images of 32 x 32 have maps of 8 x 8 at the third layer.
+    search = Search(layers=(3,), parts=2, held_out=0.2)
+    check_images(study(closed_form(components=64), searches=[search]), CPU)
+    check_images(study(Arm("sgd", {"layer": 3, "components": 65})), CPU)
+    check_images(study(source=replace(SOURCE, share=0.01)), CPU)
+
+
+@pytest.mark.parametrize(
+    ("choices", "most"),
+    [
+        ({"components": 65}, 64),
+        ({"components": 257, "layer": 2}, 256),
+        ({"components": 10, "window": 1}, windows((8, 8), (4, 4), 1).shape[1]),
+    ],
+)
+def test_more_components_than_places_are_refused(choices, most):
+    layer = choices.get("layer", 3)
+    message = (
+        rf"got {choices['components']} for closed-form at layer {layer}, wanted at most {most},"
+    )
+    with pytest.raises(ValueError, match=message):
+        check_images(study(closed_form(**choices)), CPU)
+
+
+def test_components_of_a_search_and_of_what_it_finds_are_looked_at():
+    search = Search(layers=(2, 3), components=65, parts=1)
+    with pytest.raises(ValueError, match=r"components: got 65 for closed-form at layer 3"):
+        check_images(study(searches=[search]), CPU)
+    arm = Arm("closed-form-trained", {"components": 65})
+    with pytest.raises(ValueError, match=r"got 65 for closed-form-trained at layer 3"):
+        check_images(study(arm, searches=[Search(layers=(2, 3), parts=1)]), CPU)
+
+
+def test_a_class_of_which_there_are_too_few_is_named():
+    message = r"data: got [01] of class '\d' among the 12 training images, wanted two or more"
+    with pytest.raises(ValueError, match=message):
+        check_images(study(closed_form(), source=FEW), CPU)
+    check_images(study(Arm("sgd", {"layer": 3}), source=FEW), CPU)
+
+
+def test_a_class_that_a_held_out_part_takes_away_is_named():
+    # All 160 images are enough, the sixteen that are left are not for ten classes.
+    search = Search(layers=(3,), parts=3, held_out=0.9)
+    with pytest.raises(ValueError, match=r"among the 16 training images that held-out part 0 lea"):
+        check_images(study(closed_form(), searches=[search]), CPU)
+    check_images(study(closed_form(), searches=[replace(search, pooling="sgd")]), CPU)
+
+
+def test_a_share_of_nothing_is_named_by_its_key():
+    with pytest.raises(ValueError, match=r"share: got 0.001, which is 0 of 160 training images"):
+        check_images(study(source=replace(SOURCE, share=0.001)), CPU)
+    with pytest.raises(ValueError, match=r"search: held_out: got 0.001, which is 0 of 160"):
+        check_images(study(searches=[Search("sgd", held_out=0.001)]), CPU)
+    with pytest.raises(ValueError, match=r"search: held_out: got 0.999, which is 160 of 160"):
+        check_images(study(searches=[Search("sgd", held_out=0.999)]), CPU)

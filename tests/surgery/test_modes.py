@@ -1,0 +1,65 @@
+"""Fitted poolings know the mode they were fitted for, and `replace` follows it."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+
+from foveapool import ClosedFormPooling, downsampling_layers, replace
+
+from .toys import MAIN, POOL, SHORTCUT, anatomy, loader, pictures, toy
+
+modes = pytest.mark.parametrize("mode", ["replace", "after"])
+
+
+@modes
+def test_fitted_poolings_go_where_they_were_fitted(mode):
+    model, twin = toy(), toy()
+    fit = ClosedFormPooling().fit(model, loader(), POOL, mode)
+    fit.replace(twin)
+    done = replace(model, fit.modules(trainable=True))
+    assert [change.new.mode for change in done.changes] == [mode]
+    assert torch.equal(model(pictures()), twin(pictures()))
+
+
+@modes
+@pytest.mark.parametrize(
+    "handed_on",
+    [
+        lambda fit: {POOL: fit.module()},
+        lambda fit: {POOL: fit.module(POOL, trainable=True)},
+        lambda fit: copy.deepcopy(fit.modules()),
+        lambda fit: {POOL: fit.module().resized((4, 4))},
+    ],
+    ids=["the only one", "by name", "a copy", "resized"],
+)
+def test_the_other_mode_is_refused_and_nothing_is_changed(mode, handed_on):
+    model = toy()
+    pools = handed_on(ClosedFormPooling().fit(model, loader(), POOL, mode))
+    before = anatomy(model)
+    other = "replace" if mode == "after" else "after"
+    with pytest.raises(ValueError, match=f"mode: got '{other}' for pool, wanted '{mode}', which"):
+        replace(model, pools, mode=other)
+    assert anatomy(model) == before
+    assert replace(model, pools, mode=mode).changes[0].new.mode == mode
+
+
+def test_poolings_of_two_modes_can_go_in_together():
+    model = toy()
+    behind = ClosedFormPooling().fit(model, loader(), POOL, "after").modules()
+    instead = ClosedFormPooling().fit(model, loader(), MAIN).modules()
+    done = replace(model, behind | instead)
+    assert {change.names: change.new.mode for change in done.changes} == {
+        (POOL,): "after",
+        (MAIN,): "replace",
+    }
+
+
+def test_layers_can_be_given_as_they_were_listed():
+    model = toy()
+    found = downsampling_layers(model, pictures())
+    assert list(ClosedFormPooling().fit(model, loader(), found[0]).operators_) == [MAIN]
+    every = ClosedFormPooling().fit(model, loader(), found)
+    assert list(every.operators_) == [MAIN, SHORTCUT, POOL]
