@@ -6,6 +6,7 @@ import copy
 
 import pytest
 import torch
+from torch import nn
 
 from foveapool import ClosedFormPooling, downsampling_layers, replace
 
@@ -22,6 +23,22 @@ def test_fitted_poolings_go_where_they_were_fitted(mode):
     done = replace(model, fit.modules(trainable=True))
     assert [change.new.mode for change in done.changes] == [mode]
     assert torch.equal(model(pictures()), twin(pictures()))
+
+
+def test_behind_a_layer_without_a_stride_they_know_the_maps_that_it_read():
+    def network():
+        torch.manual_seed(0)
+        head = (nn.Flatten(), nn.Linear(6 * 9, 3))
+        return nn.Sequential(nn.Conv2d(3, 6, 3), nn.AdaptiveAvgPool2d(3), *head)
+
+    model, twin = network(), network()
+    # 14 x 14 in, 3 x 3 out: steps of 5, as no other size would tell.
+    images, labels = torch.randn(60, 3, 16, 16), torch.arange(60) % 3
+    fit = ClosedFormPooling().fit(model, [(images, labels)], "1", "after")
+    fit.replace(twin)
+    (change,) = replace(model, fit.modules()).changes
+    assert change.new.stage.steps == (5, 5)
+    assert torch.equal(model(images), twin(images))
 
 
 @modes

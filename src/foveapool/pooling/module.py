@@ -72,7 +72,9 @@ class LinearPool2d(nn.Module):
 
     weight: Tensor
     mean: Tensor | None
-    fitted_for: str | None = None  # the mode of `replace` that it was fitted for, if any
+    # The mode of `replace` that it was fitted for, if any, and the maps that its layer read then.
+    fitted_for: str | None = None
+    read_shape: tuple[int, int] | None = None
 
     def __init__(
         self,

@@ -198,14 +198,16 @@ class ClosedFormPooling:
         """The pooling of a layer (of the only one, if there is one only) as a module."""
         self._check_has("operators_")
         if layer is None:
-            return self._made(self.operator_, trainable)
+            self._only("operators_")  # raises where there are several
+            (layer,) = self.operators_
         if layer not in self.operators_:
             raise ValueError(f"layer: got {layer!r}, wanted one of {list(self.operators_)}")
-        return self._made(self.operators_[layer], trainable)
+        return self._made(layer, trainable)
 
-    def _made(self, operator: PoolingOperator, trainable: bool) -> LinearPool2d:
-        module = operator.module(trainable)
-        module.fitted_for = self.mode_
+    def _made(self, layer: str, trainable: bool) -> LinearPool2d:
+        """The module of a layer, which tells `replace` how it was fitted."""
+        module = self.operators_[layer].module(trainable)
+        module.fitted_for, module.read_shape = self.mode_, self.layers_[layer].in_shape
         return module
 
     def modules(self, trainable: bool = False) -> dict[str, LinearPool2d]:
@@ -214,7 +216,7 @@ class ClosedFormPooling:
         Branches that read one tensor and shrink it alike share one.
         """
         self._check_has("operators_")
-        shared = {id(each): self._made(each, trainable) for each in self.operators_.values()}
+        shared = {id(each): self._made(name, trainable) for name, each in self.operators_.items()}
         return {name: shared[id(each)] for name, each in self.operators_.items()}
 
     def replace(
@@ -231,7 +233,6 @@ class ClosedFormPooling:
             self.modules(trainable),
             optimizer=optimizer,
             on_resize=on_resize,
-            in_shapes={name: found.in_shape for name, found in self.layers_.items()},
         )
 
     def save(self, folder: str | os.PathLike[str]) -> None:

@@ -60,8 +60,8 @@ def replace(
     the one that a pooling was fitted for, or else `replace`. `optimizer` loses the parameters that
     left and gets those that came. With `on_resize="interpolate"` maps of another size are pooled
     by an operator carried over to it; otherwise they are an error. `in_shapes` tells mode `after`
-    the size of a layer's input, for poolings that have no stride of their own. Nothing is changed
-    if anything is wrong.
+    the size of a layer's input, where the layer has no stride and the pooling was not fitted
+    there. Nothing is changed if anything is wrong.
     """
     if mode is not None and mode not in MODES:
         raise ValueError(f"mode: got {mode!r}, wanted one of {MODES}")
@@ -85,7 +85,7 @@ def replace(
     changes: list[Change] = []
     try:
         for layer, (names, pool) in chosen.items():
-            shape = (in_shapes or {}).get(names[0])
+            shape = (in_shapes or {}).get(names[0], getattr(pool, "read_shape", None))
             standin = _standin(model, layer, pool, modes[layer], on_resize, shape)
             changes.append(Change(names, layer, standin))
     except BaseException:
