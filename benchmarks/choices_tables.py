@@ -24,6 +24,7 @@ from told import (
 
 from foveapool.pairs import by_seed, compare
 from foveapool.records import Row
+from foveapool.report.study_figures import share_of
 from foveapool.report.tables import Table, paper_error, with_spread
 from foveapool.study.trials import DIVERGED, LOSS
 
@@ -173,9 +174,9 @@ def shares() -> str:
     """Error by the share of SVHN; bold: the best of a line and what is not told apart from it."""
     rows = errors_of("shares.csv")
     names = (BASELINE, "sgd", CLOSED, TRAINED)
-    found = {(_percent(row), row.pooling): row for row in rows}
+    found = {(share_of(row)[1], row.pooling): row for row in rows}
     lines = []
-    for percent in sorted({_percent(row) for row in rows}):
+    for percent in sorted({share_of(row)[1] for row in rows}):
         own = [found[(percent, name)] for name in names]
         pairs = [told(compare(own[3], own[i])) for i in (0, 1)]
         lines.append((f"{percent:g} %", *best_bold(own), *(" p ".join(each) for each in pairs)))
@@ -188,7 +189,7 @@ def repeats() -> str:
     """The same images, recipe and seeds trained twice: 5 % of SVHN is reduced SVHN."""
     once = [row for row in errors_of("poolings.csv") if row.layer in ("", "3")]
     lines = []
-    for row in (row for row in errors_of("shares.csv") if _percent(row) == 5):
+    for row in (row for row in errors_of("shares.csv") if share_of(row)[1] == 5):
         same = next(r for r in once if (r.pooling, r.alpha) == (row.pooling, row.alpha))
         one, other = by_seed(same), by_seed(row)
         apart = [one[seed] - other[seed] for seed in other]
@@ -198,11 +199,6 @@ def repeats() -> str:
         lines.append((POOLINGS[row.pooling], *cells, f"{typical:.1f}", f"{largest:.1f}"))
     header = ("pooling, layer 3", "one run's errors %", "another's", "apart, rms", "at most")
     return Table(header, tuple(lines)).markdown()
-
-
-def _percent(row: Row) -> float:
-    found = re.search(r"([0-9.]+) %", row.data)
-    return float(found[1]) if found else 100.0
 
 
 CHOICES_TABLES: dict[str, Callable[[], str]] = {

@@ -9,7 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -35,24 +35,41 @@ def check_file_place(path: Path) -> None:
     """OSError where no file can be written: for before the work that is to fill it."""
     if path.is_dir():
         raise IsADirectoryError(f"{path}: got a folder, wanted a file to write; name one in it")
-    _check_writable(path, path.absolute().parents)
+    _check_writable(path, path.absolute().parent)
 
 
 def check_folder_place(path: Path) -> None:
     """OSError where no folder is or can be made: for before the work that is to fill it."""
     if path.exists() and not path.is_dir():
         raise NotADirectoryError(f"{path}: got a file, wanted a folder; name another place")
-    _check_writable(path, (path.absolute(), *path.absolute().parents))
+    _check_writable(path, path.absolute())
 
 
-def _check_writable(path: Path, folders: Sequence[Path]) -> None:
-    """Refuses a path where the first of these folders that is there cannot be written to."""
-    there = next(each for each in folders if each.exists())
+def nearest(path: Path) -> Path:
+    """The path itself, or the first above it that is there: what a new folder would be made in."""
+    return next(each for each in (path, *path.absolute().parents) if each.exists())
+
+
+def _check_writable(path: Path, folder: Path) -> None:
+    """Refuses a path whose folder, there or to be made, cannot be written to."""
+    there = nearest(folder)
     if not (there.is_dir() and os.access(there, os.W_OK | os.X_OK)):
         raise PermissionError(
             f"{path}: cannot be written, since {there} is no folder that you may write to; name "
             "another place"
         )
+
+
+def made_folder(path: str | os.PathLike[str], purpose: str) -> Path:
+    """The folder `path`, made if it is not there; says so if a file is in its way."""
+    folder = Path(path)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise NotADirectoryError(
+            f"{folder}: got a file here or above, wanted a folder for {purpose}; give another name"
+        ) from error
+    return folder
 
 
 def clear_leftovers(path: Path) -> None:

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from foveapool.files import held, write_text
+from foveapool.files import held, nearest, write_text
 
 FORMAT_VERSION = 1
 RUNS, TRAINING, RESULT, STUDY = "runs.json", "training.json", "result.json", "study.json"
@@ -146,7 +146,7 @@ class Runs:
 
 def _check_folder(root: Path) -> None:
     """Refuses a place where no folder can be: before the hours of what is to go there."""
-    there = next(each for each in (root, *root.absolute().parents) if each.exists())
+    there = nearest(root)
     if not there.is_dir():
         raise NotADirectoryError(
             f"{root}: got {there}, which is a file, wanted a folder of runs, there or to be made; "

@@ -17,7 +17,7 @@ import typer
 from torch import nn
 
 from foveapool.cli.errors import user_errors
-from foveapool.surgery.find import DownsamplingLayers, downsampling_layers
+from foveapool.surgery.find import downsampling_layers
 
 
 def layers_command(
@@ -45,7 +45,8 @@ def layers_command(
                 f"network: {network} does not take an input of shape {tuple(example.shape)}: "
                 f"{_in_a_line(error)}; is --input right?"
             ) from error
-    show(found)
+    # A line a layer, however wide: names are there to be copied.
+    typer.echo(str(found))
 
 
 def made(network: str, options: str = "{}") -> nn.Module:
@@ -118,11 +119,3 @@ def image_size(text: str) -> tuple[int, int, int]:
         raise ValueError(f"input: got {text!r}, wanted channels x height x width, such as 3x32x32")
     channels, height, width = map(int, parts)
     return channels, height, width
-
-
-def show(found: DownsamplingLayers) -> None:
-    """The layers as a table, in which each has its line: names are there to be copied."""
-    if not found:
-        typer.echo("no convolution or pooling of this network shrinks a (B, C, H, W) map")
-        return
-    typer.echo(str(found))

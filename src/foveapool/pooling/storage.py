@@ -22,18 +22,6 @@ FORMAT_VERSION = 1
 _HEADER = "foveapool"
 
 
-def made_folder(path: str | os.PathLike[str], purpose: str) -> Path:
-    """The folder `path`, made if it is not there; says so if a file is in its way."""
-    folder = Path(path)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except (FileExistsError, NotADirectoryError) as error:
-        raise NotADirectoryError(
-            f"{folder}: got a file here or above, wanted a folder for {purpose}; give another name"
-        ) from error
-    return folder
-
-
 def save_tensors(
     path: str | os.PathLike[str], kind: str, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]
 ) -> None:

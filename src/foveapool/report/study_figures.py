@@ -94,8 +94,8 @@ def images_figure(
     own = of_metric(rows, ERROR)
     panels: dict[tuple[str, ...], list[Row]] = {}
     for row in own:
-        panels.setdefault((row.network, _share(row)[0]), []).append(row)
-    panels = {key: rows for key, rows in panels.items() if len({_share(r) for r in rows}) > 1}
+        panels.setdefault((row.network, share_of(row)[0]), []).append(row)
+    panels = {key: rows for key, rows in panels.items() if len({share_of(r) for r in rows}) > 1}
     if not panels:
         raise ValueError(
             "rows: got no data of which two shares or more were trained on, wanted rows such as "
@@ -105,11 +105,11 @@ def images_figure(
     names = list(dict.fromkeys(n for rows in panels.values() for n in _names(rows).values()))
 
     def drawn(axes: Axes, rows: Sequence[Row]) -> None:
-        total = counted.get(_share(rows[0])[0])
+        total = counted.get(share_of(rows[0])[0])
         scale = 1.0 if total is None else total / 100
         series: dict[str, dict[float, Row]] = {}
         for row, name in _names(rows).items():
-            at = scale * _share(row)[1]
+            at = scale * share_of(row)[1]
             series.setdefault(name, {})[at if total is None else round(at)] = row
         for name, points in series.items():
             _draw(axes, _Series(name, line(names.index(name)), points))
@@ -204,10 +204,10 @@ def _levels(axes: Axes, like: Row, rows: Sequence[Row]) -> None:
             axes.axhline(row.mean, color="0.6", linestyle=(0, (2, 2)), label=name)
 
 
-def _share(row: Row) -> tuple[str, float]:
+def share_of(row: Row) -> tuple[str, float]:
     """The data's name and the share of it in percent.
 
-    >>> _share(Row("s", ERROR, 1.0, 0.1, 3, data="svhn, 5 %"))
+    >>> share_of(Row("s", ERROR, 1.0, 0.1, 3, data="svhn, 5 %"))
     ('svhn', 5.0)
     """
     found = _SHARE.fullmatch(row.data)
@@ -216,7 +216,7 @@ def _share(row: Row) -> tuple[str, float]:
 
 def _names(rows: Sequence[Row]) -> dict[Row, str]:
     """The pooling of each row, with its setting where one pooling was tried in several at once."""
-    at = [(row.pooling, _share(row)) for row in rows]
+    at = [(row.pooling, share_of(row)) for row in rows]
     several = {pooling for pooling, share in at if at.count((pooling, share)) > 1}
     return {
         row: f"{row.pooling}, layer {row.layer}, alpha {row.alpha}, {row.norm}"

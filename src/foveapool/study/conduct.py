@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from foveapool.data.images import subset
-from foveapool.files import held, write_text
+from foveapool.files import held, nearest, write_text
 from foveapool.networks.build import build
 from foveapool.pairs import paired_p_value
 from foveapool.records import append_rows, provenance
@@ -122,9 +122,7 @@ def check_space(study: Study, runs: Runs, at_once: int) -> None:
     fits = sum(len(s.settings(network)) * s.parts for s in study.searches)
     fits += len(study.arms) * study.seeds
     needed = weights + kept * SCATTER_BYTES + fits * OPERATOR_BYTES + SPARE_BYTES
-    root = runs.root.absolute()
-    there = next(path for path in (root, *root.parents) if path.exists())
-    free = shutil.disk_usage(there).free
+    free = shutil.disk_usage(nearest(runs.root)).free
     if free < needed:
         raise OSError(
             f"{runs.root}: {free / 1e9:.1f} GB are free, wanted {needed / 1e9:.1f} GB for "

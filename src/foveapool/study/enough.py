@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-import torch
-
+from foveapool.data.check import class_counts
 from foveapool.data.images import Images
 from foveapool.networks.sites import site_at
 from foveapool.pooling.grid import windows
@@ -61,8 +60,7 @@ def _check_places(pool: Pool, image_shape: Sequence[int]) -> None:
 
 def _check_classes(images: Images, what: str) -> None:
     """A closed form is fitted on how the images of a class differ."""
-    counts = torch.bincount(images.labels, minlength=len(images.classes)).tolist()
-    for name, count in zip(images.classes, counts, strict=True):
+    for name, count in zip(images.classes, class_counts(images), strict=True):
         if count < 2:
             raise ValueError(
                 f"data: got {count} of class {name!r} among {what}, wanted two or more of every "

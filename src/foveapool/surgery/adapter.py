@@ -15,9 +15,9 @@ from typing import Any
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from foveapool.files import write_text
+from foveapool.files import made_folder, write_text
 from foveapool.pooling.module import LinearPool2d
-from foveapool.pooling.storage import load_tensors, made_folder, save_tensors
+from foveapool.pooling.storage import load_tensors, save_tensors
 from foveapool.surgery.names import standins
 from foveapool.surgery.replace import Change, Replacement, check_pool, replace
 from foveapool.surgery.standin import StandIn

@@ -35,9 +35,9 @@ Layers = str | Downsampling | Sequence[str | Downsampling]
 class DownsamplingLayers(list[Downsampling]):
     """Such layers in the order of the forward pass; `print` shows them as a table."""
 
-    header = ("layer", "kind", "channels", "map", "components", "reads the same as")
+    _header = ("layer", "kind", "channels", "map", "components", "reads the same as")
 
-    def cells(self) -> list[tuple[str, ...]]:
+    def _cells(self) -> list[tuple[str, ...]]:
         """A line of the table for each layer, in words."""
         lines: list[tuple[str, ...]] = []
         for each in self:
@@ -61,7 +61,7 @@ class DownsamplingLayers(list[Downsampling]):
                 "written as a function, such as F.avg_pool2d, is not seen: make it a module, "
                 "nn.AvgPool2d"
             )
-        lines = [self.header, *self.cells()]
+        lines = [self._header, *self._cells()]
         wide = [max(map(len, column)) for column in zip(*lines, strict=True)]
         padded = ([f"{cell:<{n}}" for cell, n in zip(cells, wide, strict=True)] for cells in lines)
         return "\n".join("  ".join(cells).rstrip() for cells in padded)

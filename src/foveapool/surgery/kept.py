@@ -11,10 +11,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from foveapool.files import write_text
+from foveapool.files import made_folder, write_text
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.pooling.scatter import Scatter
-from foveapool.pooling.storage import made_folder
 from foveapool.surgery.find import Downsampling
 from foveapool.surgery.standin import Mode
 

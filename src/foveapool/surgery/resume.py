@@ -19,11 +19,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from foveapool.files import write_text
+from foveapool.files import made_folder, write_text
 from foveapool.pooling.accumulate import ScatterAccumulator
 from foveapool.pooling.incoming import distributed
 from foveapool.pooling.moments import ChannelMoments
-from foveapool.pooling.storage import made_folder
 from foveapool.surgery.visit import unwrapped
 
 
