@@ -150,22 +150,35 @@ def _place(row: Row) -> tuple[str, ...]:
 
 
 def poolings() -> str:
-    """Error by pooling and layer; bold: the best of a layer and what is not told apart from it."""
-    rows = errors_of("poolings.csv")
-    layers = sorted({row.layer for row in rows if row.layer})
+    """Every pooling at each layer of the CNN."""
+    return _beside(errors_of("poolings.csv"))
+
+
+def poolings_resnet18() -> str:
+    """Some poolings at each place of the ResNet."""
+    return _beside(errors_of("poolings-resnet18.csv"))
+
+
+def _beside(rows: Sequence[Row]) -> str:
+    """Error by pooling and place; bold: the best of a place and what is not told apart from it."""
+    places = sorted({_spot(row) for row in rows if row.layer})
     plain = next(row for row in rows if row.pooling == BASELINE)
-    lines = [(POOLINGS[BASELINE], *[with_spread(plain.mean, plain.deviation, 1)] * len(layers))]
-    cells: dict[Row, str] = {}
-    for layer in layers:
-        own = [row for row in rows if row.layer == layer]
-        cells |= dict(zip(own, best_bold(own), strict=True))
-    found: dict[str, dict[str, Row]] = {}
-    for row in cells:
-        found.setdefault(_named(row), {})[row.layer] = row
-    ordered = sorted(found.items(), key=lambda item: -min(row.mean for row in item[1].values()))
-    for name, by_layer in ordered:
-        lines.append((name, *(cells[by_layer[layer]] for layer in layers)))
-    return Table(("pooling", *(f"layer {n}" for n in layers)), tuple(lines)).markdown()
+    lines = [(POOLINGS[BASELINE], *[with_spread(plain.mean, plain.deviation, 1)] * len(places))]
+    cells: dict[tuple[str, str], str] = {}
+    for spot in places:
+        own = [row for row in rows if _spot(row) == spot]
+        named = [(_named(row), spot) for row in own]
+        cells |= dict(zip(named, best_bold(own), strict=True))
+    lowest: dict[str, float] = {}
+    for row in (row for row in rows if row.layer):
+        lowest[_named(row)] = min(row.mean, lowest.get(_named(row), row.mean))
+    for name in sorted(lowest, key=lambda name: -lowest[name]):
+        lines.append((name, *(cells.get((name, spot), "-") for spot in places)))
+    return Table(("pooling", *places), tuple(lines)).markdown()
+
+
+def _spot(row: Row) -> str:
+    return f"layer {row.layer}, {row.placement}" if row.placement else f"layer {row.layer}"
 
 
 def _named(row: Row) -> str:
@@ -222,6 +235,7 @@ RESULTS_TABLES: dict[str, Callable[[], str]] = {
     "searches": searches,
     "trained_on": trained_on,
     "poolings": poolings,
+    "poolings_resnet18": poolings_resnet18,
     "rivals": rivals,
     "first_look": first_look,
 }
