@@ -195,7 +195,7 @@ def truncated(runs, path):
     ],
 )
 def test_a_bad_file_is_made_again_with_a_message(runs, file, damage, told):
-    each = training(("closed-form", 3))
+    each = training(("closed-form", 3, 25))
     wanted = weight(each, runs)
     (path,) = runs.root.glob(f"trainings/*-seed0-*/{file}*.safetensors")
     files = ["operator-3", "scatter-down3-", "weights"]

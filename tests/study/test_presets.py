@@ -160,6 +160,10 @@ ARM = '[[arm]]\npooling = "closed-form"\nlayer = 3\n'
         ('[[arm]]\npooling = "max"\nlayer = true\n', r"layer: got True, wanted 1, 2 or 3"),
         ('[[arm]]\npooling = "max"\nlayer = 2.0\n', r"layer: got 2.0, wanted 1, 2 or 3"),
         ('[[search]]\nsecond_layer = "no"\n', r"second_layer: got 'no', wanted true or false"),
+        (
+            '[[search]]\npooling = "sgd"\nalphas = [5]\n',
+            r"of sgd: got alphas, wanted none",
+        ),
         ('[[search]]\nheld_out = "a"\n', r"held_out: got 'a', wanted a share"),
         ("[recipe]\nmilestones = 3\n", r"milestones: got 3, wanted a list of epochs"),
         (

@@ -15,7 +15,7 @@ from foveapool.training.checkpoint import CHECKPOINT
 
 from .small import CPU, training
 
-BASELINE, FITTED = training(), training(("closed-form", 3))
+BASELINE, FITTED = training(), training(("closed-form", 3, 25))
 
 
 class Interrupted(Exception):

@@ -39,6 +39,7 @@ def test_choices_that_a_pooling_does_not_use_make_no_difference():
     assert Pool("sgd", 3, 5.0, "l1").facts() == Pool("sgd", 3, 25.0).facts()
     assert Pool("closed-form", 3, 5).facts() == Pool("closed-form", 3, 5.0).facts()
     assert Pool("closed-form", 3, 5).facts() != Pool("closed-form", 3, 6).facts()
+    assert Pool("closed-form", 3).alpha == "auto"
     assert "window" not in Pool("closed-form", 3).facts()  # and the names of trainings stay
     without = [Setting((), "resnet18", 64, place) for place in ("before", "shortcut", None)]
     assert len({str(each.facts()) for each in without}) == 1

@@ -47,7 +47,7 @@ def test_names_of_trainings_that_are_done_stay():
     assert [
         training().name,
         training(("sgd", 3)).name,
-        training(("closed-form-trained", 3), seed=1).name,
+        training(("closed-form-trained", 3, 25), seed=1).name,
     ] == [
         "street-digits-cnn-baseline-seed0-1b11f013b0",
         "street-digits-cnn-sgd-3-seed0-5098ea33ad",

@@ -23,7 +23,7 @@ from foveapool.data.content import content_of
 from foveapool.data.registry import check_data_name
 from foveapool.near import did_you_mean
 from foveapool.study.select import Halving, Search
-from foveapool.study.setting import Pool, Setting
+from foveapool.study.setting import FITTED, Pool, Setting
 from foveapool.study.study import Arm, Study
 from foveapool.study.training import Source
 from foveapool.training.recipe import Recipe, paper_recipe
@@ -159,7 +159,13 @@ def _search(table: Any) -> Search:
     if "halving" in values:
         _check_keys("halving", values["halving"], ("parts", "keep", "epochs"))
         values["halving"] = Halving(**{"parts": values.get("parts", 5), **values["halving"]})
-    return Search(**values)
+    search = Search(**values)
+    if search.pooling not in FITTED and (unused := sorted({"alphas", "norms"} & set(table))):
+        raise ValueError(
+            f"[[search]] of {search.pooling}: got {' and '.join(unused)}, wanted none: only a "
+            f"closed form is fitted ({', '.join(FITTED)})"
+        )
+    return search
 
 
 def _trials(table: dict[str, Any]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from foveapool.pooling.solve import Norm
 from foveapool.records import origin
-from foveapool.study.setting import BASELINE, CLOSED_FORM, FITTED, Pool, Setting
+from foveapool.study.setting import AUTO, BASELINE, CLOSED_FORM, FITTED, Pool, Setting
 from foveapool.study.training import Training
 
 Run = Callable[[Sequence[Training]], Mapping[str, Mapping[str, Any]]]
@@ -88,7 +88,7 @@ class Search:
         layers = [layer for layer in self.layers if layer not in taken]
         placements = (start.placement,) if start.pools else self.placements
         fitted = self.pooling in FITTED
-        choices = product(self.alphas, self.norms) if fitted else [(25.0, "l2")]
+        choices = product(self.alphas, self.norms) if fitted else [(AUTO, "l2")]
         return [
             replace(
                 start,

@@ -37,7 +37,7 @@ class Pool:
 
     pooling: str
     layer: int
-    alpha: Alpha = 25.0
+    alpha: Alpha = AUTO
     norm: Norm = "l2"
     components: int = 2
     normalise: bool = True
