@@ -74,6 +74,14 @@ def test_replaced_networks_compile_without_a_graph_break(name):
         torch.testing.assert_close(answer(compiled, pictures), wanted, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("name", ["average-pooled", "lp-pooled"])
+def test_replaced_networks_can_be_traced_symbolically(name):
+    model, (pictures, _) = network(NETWORKS[name]), images(4)
+    half_and_half(model, trainable=True)
+    traced = torch.fx.symbolic_trace(model)
+    torch.testing.assert_close(traced(pictures), answer(model, pictures))
+
+
 def test_the_default_compiler_trains_a_replaced_network():
     model, (pictures, _) = network(NETWORKS["average-pooled"]), images(4)
     half_and_half(model, trainable=True)

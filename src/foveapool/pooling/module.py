@@ -58,6 +58,29 @@ def linear_pool2d(
     return result.contiguous(memory_format=torch.channels_last) if channels_last else result
 
 
+@torch.fx.wrap  # one node of a symbolic trace, which cannot look at sizes
+def _checked_pool2d(
+    x: Tensor,
+    weight: Tensor,
+    in_shape: tuple[int, ...],
+    out_shape: tuple[int, ...],
+    mean: Tensor | None,
+) -> Tensor:
+    """`linear_pool2d` of maps that have the size and the channels of the operator."""
+    if x.dim() != 4 or tuple(x.shape[2:]) != in_shape:
+        raise ValueError(
+            f"LinearPool2d: got a map of shape {tuple(x.shape)}, wanted (batch, channels, "
+            f"{in_shape[0]}, {in_shape[1]}); the operator belongs to one map size: "
+            "`resized((H, W))` carries it to another"
+        )
+    if mean is not None and x.shape[1] != mean.shape[0]:
+        raise ValueError(
+            f"LinearPool2d: got {x.shape[1]} channels, wanted {mean.shape[0]}, as many as it was "
+            "fitted on"
+        )
+    return linear_pool2d(x, weight, out_shape, mean)
+
+
 class LinearPool2d(nn.Module):
     """Pools every channel of (B, C, H, W) maps by one spatially varying matrix `weight` (k, M, N).
 
@@ -202,18 +225,7 @@ class LinearPool2d(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Pools `x` (B, C, *in_shape) to (B, components * C, *out_shape)."""
-        if x.dim() != 4 or tuple(x.shape[2:]) != self.in_shape:
-            raise ValueError(
-                f"LinearPool2d: got a map of shape {tuple(x.shape)}, wanted "
-                f"(batch, channels, {self.in_shape[0]}, {self.in_shape[1]}); the operator belongs "
-                "to one map size: `resized((H, W))` carries it to another"
-            )
-        if self.mean is not None and x.shape[1] != self.mean.shape[0]:
-            raise ValueError(
-                f"LinearPool2d: got {x.shape[1]} channels, wanted {self.mean.shape[0]}, as many as "
-                "it was fitted on"
-            )
-        return linear_pool2d(x, self.weight, self.out_shape, self.mean)
+        return _checked_pool2d(x, self.weight, self.in_shape, self.out_shape, self.mean)
 
     def extra_repr(self) -> str:
         """What `print(model)` shows."""

@@ -46,6 +46,18 @@ def out_shape_of(layer: nn.Module, in_shape: Pair, channels: int) -> Pair:
     return height, width
 
 
+@torch.fx.wrap  # one node of a symbolic trace, which cannot look at sizes
+def _whole_blocks(maps: Tensor, steps: Pair) -> Tensor:
+    """Maps (B, C, H, W) made up to whole blocks of that size."""
+    for axis, step in zip((2, 3), steps, strict=True):
+        # Repeated edges: what is drawn there is as likely as what stands beside it. (F.pad can
+        # replicate too, but the gradient of channels-last maps does not compile.)
+        missing = -maps.shape[axis] % step
+        if missing:
+            maps = torch.cat([maps] + [maps.narrow(axis, -1, 1)] * missing, axis)
+    return maps
+
+
 class Unstrided(nn.Module):
     """The very `layer` at stride 1, its map made up to whole blocks; `release` undoes it.
 
@@ -76,14 +88,7 @@ class Unstrided(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """The stride-1 map of `x` (B, C, H, W)."""
-        y = self._everywhere(x)
-        for axis, step in zip((2, 3), self.steps, strict=True):
-            # Repeated edges: what is drawn there is as likely as what stands beside it. (F.pad can
-            # replicate too, but the gradient of channels-last maps does not compile.)
-            missing = -y.shape[axis] % step
-            if missing:
-                y = torch.cat([y] + [y.narrow(axis, -1, 1)] * missing, axis)
-        return y
+        return _whole_blocks(self._everywhere(x), self.steps)
 
     def _everywhere(self, x: Tensor) -> Tensor:
         layer = self.layer
