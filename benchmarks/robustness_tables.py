@@ -109,16 +109,16 @@ def image_seconds() -> str:
         ("corruptions", "seconds for 1,000 images", "corruptions: "),
         ("perturbations", "seconds per 1,000 images", "CIFAR-10-P "),
     )
-    lines, machines = [], []
+    lines = []
     for kind, metric, start in kinds:
         rows = [row for row in rows_of(kind) if row.metric == metric]
-        machines += [row.hardware for row in rows if row.hardware not in machines]
         for row in rows:
             name = (row.study if kind == "corruptions" else row.data).removeprefix(start)
             lines.append((kind.removesuffix("s"), name, row.hardware, f"{row.mean:.3g}"))
     found: dict[tuple[str, str], dict[str, str]] = {}
     for kind, name, machine, seconds in lines:
         found.setdefault((f"`{name}`", kind), {})[machine] = seconds
+    machines = dict.fromkeys(machine for _, _, machine, _ in lines)
     header = ["name", "kind", *(machine.removeprefix("NVIDIA ") for machine in machines)]
     cells = [[*key, *(own.get(each, "-") for each in machines)] for key, own in found.items()]
     return table(header, cells)

@@ -12,6 +12,7 @@ from foveapool.records import COLUMNS, ERROR, LESS, P_VALUE, VALIDATION
 from foveapool.study.select import Candidate, Selection
 from foveapool.study.setting import Pool, Setting
 from foveapool.study.trials import (
+    ALPHA,
     DIVERGED,
     Trials,
     data_label,
@@ -39,7 +40,7 @@ def trials(errors, *pools, **told):
     """The trials of a setting and their results, a seed for each error."""
     made = [training(*pools, seed=seed) for seed in range(len(errors))]
     results = {
-        each.name: {"error": error, "alphas": {}, **COSTS, **WHERE, **told}
+        each.name: {"error": error, "alphas": dict.fromkeys("123", 25.0), **COSTS, **WHERE, **told}
         for each, error in zip(made, errors, strict=True)
     }
     return Trials(made[0].setting, tuple(made)), results
@@ -113,12 +114,14 @@ def test_a_row_says_where_it_comes_from():
     assert (row.hardware, row.torch, row.commit) == ("here / there", "2.0", "abc")
 
 
-def test_an_alpha_that_was_chosen_is_told_where_all_seeds_agree():
-    auto = Pool("closed-form", 3, "auto")
-    own, results = trials(CLOSED, auto, alphas={"3": 50.0})
-    assert {row.alpha for row in rows_of((own, results))} == {"50"}
-    next(iter(results.values()))["alphas"] = {"3": 100.0}
-    assert {row.alpha for row in rows_of((own, results))} == {"auto"}
+def test_the_alphas_that_auto_took_have_a_line():
+    pools = Pool("closed-form", 3, 25.0), Pool("sgd", 2), Pool("closed-form", 1, "auto")
+    own, results = trials(CLOSED, *pools, alphas={"3": 25.0, "1": 50.0})
+    next(iter(results.values()))["alphas"] = {"3": 25.0, "1": 90.0}
+    rows = rows_of((own, results))
+    (row,) = [row for row in rows if row.metric.startswith(ALPHA)]
+    assert (row.metric, row.mean, row.n) == (f"{ALPHA} at layer 1", 60.0, 4)
+    assert {row.alpha for row in rows} == {"25, auto"}
 
 
 @pytest.mark.parametrize(
@@ -191,7 +194,7 @@ def test_another_rate_for_poolings_is_told_where_one_trains():
     def of(pooling):
         pool = Setting((Pool(pooling, 3),))
         made = replace(training(), setting=pool, recipe=replace(RECIPE, pooling_rate=0.1))
-        results = {made.name: {"error": 9.0, "alphas": {}, **COSTS, **WHERE}}
+        results = {made.name: {"error": 9.0, "alphas": {"3": 25.0}, **COSTS, **WHERE}}
         return trial_rows("s", [Trials(pool, (made,))], results, {})[0].pooling
 
     assert of("closed-form-trained") == "closed-form-trained, pooling rate 0.1"

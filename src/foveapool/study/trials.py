@@ -16,12 +16,13 @@ from foveapool.records import ERROR, LESS, P_VALUE, VALIDATION, Row, moments, or
 from foveapool.robustness.result import mean_of
 from foveapool.study.robust import results_in, robustness_rows
 from foveapool.study.select import Selection
-from foveapool.study.setting import CLOSED_FORM, Pool, Setting
+from foveapool.study.setting import AUTO, CLOSED_FORM, Pool, Setting
 from foveapool.study.training import Training, trains_matrix
 from foveapool.training.recipe import Recipe
 
 DIVERGED = "trainings that diverged"
 LOSS = "training loss, last epoch"
+ALPHA = "alpha that auto took"
 COSTS = {
     "parameters": "parameters",
     "multiply_adds": "multiply-adds an image",
@@ -120,6 +121,9 @@ def trial_rows(
         if ended:
             shown = {"loss": LOSS, **COSTS}
             rows += [row(shown[key], [r[key] for r in ended.values()]) for key in shown]
+            for pool in (p for p in each.setting.pools if p.is_fitted and p.alpha == AUTO):
+                taken = [result["alphas"][str(pool.layer)] for result in ended.values()]
+                rows.append(row(f"{ALPHA} at layer {pool.layer}", taken))
         if robust := results_in(own):
             base = results_in(usual)
             against = mean_of(base) if base else None
@@ -141,9 +145,6 @@ def _columns(
     first = trials.trainings[0]
     columns = place(trials.setting, first.recipe)
     ended = _ended(results).values()
-    chosen = {tuple(result["alphas"].values()) for result in ended}
-    if columns["alpha"] and len(chosen) == 1:
-        columns["alpha"] = ", ".join(f"{alpha:g}" for alpha in next(iter(chosen)))
     return {
         **columns,
         "study": study,
