@@ -13,6 +13,7 @@ from torch import Tensor
 
 from foveapool.pooling.accumulate import ScatterAccumulator, compute_scatter
 from foveapool.pooling.moments import ChannelMoments
+from foveapool.pooling.solve import solve_pooling
 
 from .oracles import algorithm_1, class_maps, distance
 
@@ -208,8 +209,20 @@ def test_no_samples_at_all_are_refused():
 
 def test_a_cap_too_small_for_a_huge_class_is_named_as_the_reason():
     maps, labels = class_maps((3000, 20), (1,), channels=1)
-    with pytest.raises(ValueError, match=r"class_cap: got 20 for 3000 samples of class 0.*raise"):
+    with pytest.raises(ValueError, match=r"class_cap: got 20 for 3000 samples of class 0") as told:
         compute_scatter(maps, labels, class_cap=20)
+    least = int(re.search(r"wanted (\d+) or more", str(told.value))[1])
+    with pytest.raises(ValueError, match=f"got {least - 1} for 3000"):
+        compute_scatter(maps, labels, class_cap=least - 1)
+    assert int(compute_scatter(maps, labels, class_cap=least).counts[0]) == least
+
+
+@pytest.mark.parametrize("solver", ["dense", "krylov"])
+def test_an_alpha_too_small_for_so_few_samples_is_told_in_words(solver):
+    maps, labels = class_maps((4, 4), (16, 16) if solver == "krylov" else (8, 8), channels=1)
+    scatter = compute_scatter(maps.float(), labels)
+    with pytest.raises(ValueError, match=r"alpha: got .*e-.* singular to rounding; raise alpha"):
+        solve_pooling(scatter, (4, 4), alpha=1e-8, components=1, solver=solver)
 
 
 def test_dead_channels_are_named_and_the_way_out_too():

@@ -37,9 +37,9 @@ def counted(shape: Shape) -> list[Shape]:
 
 
 def exact_centre(m: Shape, source: Shape, target: Shape, centre: str) -> list[Fraction]:
-    """s * coord(m), or the middle of the block, without rounding."""
-    half = Fraction(0 if centre == "paper" else 1, 2)
-    return [Fraction(i, o) * (x - half) + half for x, i, o in zip(m, source, target, strict=True)]
+    """s * coord(m), the middle of the block, or its first place, without rounding."""
+    at = Fraction(CENTRES.index(centre), 2)
+    return [Fraction(i, o) * (x - at) + at for x, i, o in zip(m, source, target, strict=True)]
 
 
 def nearest_place(middle: list[Fraction], source: Shape) -> int:
@@ -86,6 +86,14 @@ def test_centres_are_correct_to_the_last_digits(shapes, centre):
     wanted = [exact_centre(m, *shapes, centre) for m in counted(shapes[1])]
     wanted = torch.tensor([[float(x) for x in row] for row in wanted], dtype=torch.float64)
     torch.testing.assert_close(grid.centres(*shapes, centre), wanted, rtol=1e-15, atol=0)
+
+
+def test_first_centres_are_where_a_strided_layer_takes_its_output():
+    places = torch.arange(12 * 9).view(12, 9)
+    for steps in ((2, 3), (4, 1), (3, 9)):
+        kept = places[:: steps[0], :: steps[1]]
+        centres = grid.centres(places.shape, kept.shape, "first").long() - 1
+        assert torch.equal(places[centres[:, 0], centres[:, 1]], kept.flatten())
 
 
 @in_short

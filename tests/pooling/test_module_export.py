@@ -212,3 +212,12 @@ def test_an_onnx_file_pools_batches_of_any_size(memory_format, tmp_path: Path):
         maps = random_maps(batch)
         (pooled,) = session.run(None, {"x": maps.numpy()})
         torch.testing.assert_close(torch.from_numpy(pooled), pool(maps), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore")  # the older exporter says at length that it is
+def test_the_older_exporter_writes_onnx_too(tmp_path: Path):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    pool, path, maps = random_pool(), tmp_path / "pool.onnx", random_maps(4)
+    torch.onnx.export(pool, (maps,), path, dynamo=False, input_names=["x"])
+    (pooled,) = onnxruntime.InferenceSession(path).run(None, {"x": maps.numpy()})
+    torch.testing.assert_close(torch.from_numpy(pooled), pool(maps), rtol=1e-5, atol=1e-5)

@@ -164,8 +164,8 @@ def test_the_radius_of_an_indicator_is_its_distance_from_the_centre(centre):
     indicators = replace(operator, weight=-3 * shown, settings=settings)
     pixels = np.array([[y, x] for y in range(1, 17) for x in range(1, 11)])[[0, 37, 159]]
     outputs = np.array([[y, x] for y in range(1, 9) for x in range(1, 5)])
-    scale, half = np.array([2.0, 2.5]), 0.0 if centre == "paper" else 0.5
-    middles = scale * (outputs - half) + half
+    scale, at = np.array([2.0, 2.5]), grid.CENTRES.index(centre) / 2
+    middles = scale * (outputs - at) + at
     expected = np.linalg.norm(pixels[:, None] - middles, axis=-1)
     assert indicators.radius().numpy() == pytest.approx(expected)
 

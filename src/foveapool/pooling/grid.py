@@ -14,8 +14,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-Centre = Literal["paper", "aligned"]
-CENTRES: tuple[Centre, ...] = ("paper", "aligned")
+Centre = Literal["paper", "aligned", "first"]
+CENTRES: tuple[Centre, ...] = ("paper", "aligned", "first")
+# How much of a pixel and of a block lies before the centre's coordinate.
+_BEFORE = {"paper": 0.0, "aligned": 0.5, "first": 1.0}
 
 
 def as_shape(shape: Sequence[int], name: str = "in_shape") -> tuple[int, ...]:
@@ -66,18 +68,18 @@ def centres(in_shape: Sequence[int], out_shape: Sequence[int], centre: Centre = 
     """The place of the input map on which each output place is centred, float64 (M, axes).
 
     `paper` is `s * coord(m)`: for s = 2 the lower right pixel of each 2 x 2 block.
-    `aligned` is the middle of the block, which may lie between pixels.
+    `aligned` is the middle of the block, which may lie between pixels. `first` is its first
+    pixel: where a strided layer's own output is found in the map that it makes at stride 1.
 
-    >>> centres((4,), (2,)).tolist(), centres((4,), (2,), "aligned").tolist()
-    ([[2.0], [4.0]], [[1.5], [3.5]])
+    >>> [centres((4,), (2,), centre).flatten().tolist() for centre in CENTRES]
+    [[2.0, 4.0], [1.5, 3.5], [1.0, 3.0]]
     """
     source, target = check_shapes(in_shape, out_shape)
     if centre not in CENTRES:
         raise ValueError(f"centre: got {centre!r}, wanted one of {CENTRES}")
-    middle = 0.0 if centre == "paper" else 0.5
+    before = _BEFORE[centre]
     # Multiplied before it is divided: a centre half-way between two pixels is then exactly there.
-    places = (coordinates(target) - middle) * torch.tensor(source) / torch.tensor(target)
-    return places + middle
+    return (coordinates(target) - before) * torch.tensor(source) / torch.tensor(target) + before
 
 
 def offsets(

@@ -44,15 +44,16 @@ def linear_pool2d(
         bias = ((1 - sums)[:, None] * mean).to(rows.dtype)
     channels_last = not x.is_contiguous()
     if channels_last and not weight.requires_grad:
-        maps, matrix = x.flatten(2).mT, rows.expand(batch, -1, -1)
+        maps, matrix = x.flatten(2).transpose(1, 2), rows.expand(batch, -1, -1)
         if bias is None:
             pooled = torch.bmm(matrix, maps)
         else:
             pooled = torch.baddbmm(bias.expand(batch, -1, -1), matrix, maps)
     else:
         # All samples and channels in one product, and so in one for the matrix's gradient.
-        pooled = (x.reshape(batch * channels, inputs) @ rows.mT).unflatten(0, (batch, channels))
-        pooled = pooled.mT if bias is None else pooled.mT + bias
+        flat = x.reshape(batch * channels, inputs) @ rows.transpose(0, 1)
+        pooled = flat.unflatten(0, (batch, channels)).transpose(1, 2)
+        pooled = pooled if bias is None else pooled + bias
     pooled = pooled.unflatten(1, (outputs, components)).permute(0, 2, 3, 1)
     result = pooled.reshape(batch, components * channels, *out_shape)
     return result.contiguous(memory_format=torch.channels_last) if channels_last else result

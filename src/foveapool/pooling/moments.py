@@ -211,12 +211,12 @@ class ChannelMoments:
         chosen = torch.arange(self._bins, device=kept.device) < kept[:, None]
         counts = (state["counts"] * chosen).sum(1)
         few = (counts < 2).nonzero().flatten().tolist()
-        for q, size in enumerate(state["counts"].sum(1).tolist()):
-            if q in few and size >= 2:
+        for q, drawn in enumerate(state["counts"].cumsum(1).tolist()):
+            if q in few and drawn[-1] >= 2:
+                least = next(size for size in drawn if size >= 2)
                 raise ValueError(
-                    f"class_cap: got {settings.class_cap} for {size} samples of class {q}, wanted "
-                    f"more than {size // BINS}: classes are drawn in parts of one in {BINS}; raise "
-                    "class_cap or give fewer samples"
+                    f"class_cap: got {settings.class_cap} for {drawn[-1]} samples of class {q}, "
+                    f"wanted {least} or more: classes are drawn in parts of about one in {BINS}"
                 )
         if few:
             raise ValueError(_too_few(counts.tolist()))

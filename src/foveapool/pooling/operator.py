@@ -114,37 +114,21 @@ class PoolingOperator:
             "out_shape": list(tensors.pop("out_shape")),
             "settings": asdict(tensors.pop("settings")),
         }
-        index = self._window_index()
-        if index is not None:
-            tensors["weight"] = self.weight.gather(2, index.to(self.weight.device))
+        window, centre = self.settings.window, self.settings.centre
+        if window is not None:
+            index = windows(self.in_shape, self.out_shape, window, centre).to(self.weight.device)
+            tensors["weight"] = self.weight.gather(2, index.expand(self.components, -1, -1))
         save_tensors(path, "operator", tensors, facts)
-
-    def _window_index(self) -> Tensor | None:
-        settings = self.settings
-        if settings.window is None:
-            return None
-        index = windows(self.in_shape, self.out_shape, settings.window, settings.centre)
-        return index.expand(self.components, -1, -1)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> PoolingOperator:
         """Reads what `save` wrote."""
         tensors, header = load_tensors(path, "operator")
-        operator = cls(
-            **tensors,
-            in_shape=tuple(header["in_shape"]),
-            out_shape=tuple(header["out_shape"]),
-            settings=SolveSettings(**header["settings"]),
-        )
-        index = operator._window_index()
-        if index is None:
-            return operator
-        places = torch.Size(operator.in_shape).numel()
-        weight = operator.weight.new_zeros(*operator.weight.shape[:2], places)
-        tensors["weight"] = weight.scatter_(2, index, operator.weight)
-        return cls(
-            **tensors,
-            in_shape=operator.in_shape,
-            out_shape=operator.out_shape,
-            settings=operator.settings,
-        )
+        in_shape, out_shape = tuple(header["in_shape"]), tuple(header["out_shape"])
+        settings = SolveSettings(**header["settings"])
+        if settings.window is not None:
+            inside = tensors["weight"]
+            index = windows(in_shape, out_shape, settings.window, settings.centre)
+            whole = inside.new_zeros(*inside.shape[:2], torch.Size(in_shape).numel())
+            tensors["weight"] = whole.scatter_(2, index.expand(len(inside), -1, -1), inside)
+        return cls(**tensors, in_shape=in_shape, out_shape=out_shape, settings=settings)

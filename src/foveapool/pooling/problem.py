@@ -149,8 +149,15 @@ class Problem:
         device = self.scatter.within.device
 
         def one(rows: slice, workspace: Workspace) -> tuple[Tensor, ...]:
-            pencil = self.block(rows, strength, ridge, workspace)
-            pairs = SOLVERS[solver](pencil, self.components, tolerance, self.start(rows, before))
+            pencil, start = self.block(rows, strength, ridge, workspace), self.start(rows, before)
+            try:
+                pairs = SOLVERS[solver](pencil, self.components, tolerance, start)
+            except torch.linalg.LinAlgError as error:
+                raise ValueError(
+                    f"alpha: got {strength:.1g} of trace(B)/N, wanted more: the samples are too "
+                    "few for so little locality, B + alpha C is singular to rounding; raise alpha "
+                    "(in units of trace(B)/N with alpha_unit='trace') or give more samples"
+                ) from error
             return (pairs.values, pairs.vectors, *_measured(pencil, pairs))
 
         step = block_size(outputs, size, self.index is not None, device, memory)

@@ -3,7 +3,7 @@
 A sample's fate depends on the seed and its id alone, never on what came before it: shards may be
 read in any order, on any number of processes. Ids fall into `BINS` bins at random; the first pass
 counts the bins of each class, and a class keeps as many whole bins as fit under the cap. So a
-class above the cap keeps slightly less than the cap, and no sum ever has to be taken back.
+class above the cap keeps up to a bin less than the cap, and no sum ever has to be taken back.
 """
 
 from __future__ import annotations
