@@ -26,7 +26,7 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=4000)
     parser.add_argument("--epochs", type=int, default=15)
     parser.add_argument("--more", type=int, default=5)
-    parser.add_argument("--alphas", type=float, nargs="+", default=[25.0, 400.0])
+    parser.add_argument("--alphas", type=float, nargs="+", default=[25.0, 400.0, 10_000.0])
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--out", default="results/after.csv")
     options = parser.parse_args()

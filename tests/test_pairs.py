@@ -2,6 +2,7 @@
 
 import builtins
 from dataclasses import replace
+from math import isnan
 
 import pytest
 from scipy import stats
@@ -59,6 +60,11 @@ def test_the_p_value_is_students(differences):
 def test_differences_without_spread_leave_no_doubt():
     assert paired_p_value([0.0, 0.0, 0.0]) == 1.0
     assert paired_p_value([-2.0, -2.0, -2.0]) == 0.0
+
+
+@pytest.mark.parametrize("differences", [(), (0.5,), (0.0,)])
+def test_one_pair_says_nothing_of_chance(differences):
+    assert isnan(paired_p_value(differences))
 
 
 def test_without_scipy_the_extra_is_named(monkeypatch):

@@ -1,15 +1,26 @@
 """Rows: written once, read back as they were, by two processes at once if need be."""
 
 import re
+import shutil
 import subprocess
 import sys
 from dataclasses import fields
+from importlib import metadata
 from math import isnan
 from pathlib import Path
 
 import pytest
 
-from foveapool.records import COLUMNS, Row, append_rows, check_target, provenance, read_rows
+from foveapool import records
+from foveapool.records import (
+    COLUMNS,
+    Row,
+    append_rows,
+    check_target,
+    hardware,
+    provenance,
+    read_rows,
+)
 
 RESULTS = sorted((Path(__file__).parents[1] / "results").glob("*.csv"))
 
@@ -25,6 +36,15 @@ def test_rows_come_back_as_they_were(tmp_path):
     append_rows(path, rows[1:])
     assert read_rows(path) == rows
     assert path.read_text().count("study,metric") == 1
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", ""])
+def test_a_row_has_a_line_of_its_own_after_one_that_an_editor_left_open(tmp_path, end):
+    path = tmp_path / "rows.csv"
+    append_rows(path, [row()])
+    path.write_bytes(path.read_bytes().removesuffix(b"\n") + end.encode())
+    append_rows(path, [row(), row()])
+    assert read_rows(path) == [row()] * 3
 
 
 def test_two_processes_lose_no_row_and_write_one_header(tmp_path):
@@ -104,6 +124,54 @@ def test_provenance_fills_fields_of_a_row_and_names_this_machine():
     assert row(**facts).command.startswith("python ")
 
 
+def repository(folder, *tracked):
+    """A git repository with these files; the short name of its only commit."""
+    who = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"]
+
+    def git(*words):
+        done = subprocess.run(["git", *who, *words], cwd=folder, check=True, capture_output=True)
+        return done.stdout.decode().strip()
+
+    folder.mkdir(exist_ok=True)
+    git("init", "-q")
+    for name in tracked:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(str(folder))
+        git("add", name)
+    git("commit", "-q", "--allow-empty", "-m", "first")
+    return git("rev-parse", "--short", "HEAD")
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="there is no git")
+def test_the_commit_is_that_of_this_code_wherever_it_is_called(tmp_path, monkeypatch):
+    monkeypatch.delenv("FOVEAPOOL_COMMIT", raising=False)
+    ours = repository(tmp_path / "ours", "src/foveapool/records.py", "docs/index.md")
+    theirs = repository(tmp_path / "theirs")
+    assert ours != theirs
+    monkeypatch.chdir(tmp_path / "theirs")
+    monkeypatch.setattr(records, "__file__", str(tmp_path / "ours/src/foveapool/records.py"))
+    assert provenance()["commit"] == ours
+    (tmp_path / "ours/docs/index.md").write_text("changed")
+    assert provenance()["commit"] == ours
+    (tmp_path / "ours/src/foveapool/new.py").write_text("changed")
+    assert provenance()["commit"] == f"{ours}-dirty"
+    # Installed into an environment that lies in another project's folder.
+    installed = tmp_path / "theirs/venv/foveapool/records.py"
+    installed.parent.mkdir(parents=True)
+    installed.write_text("")
+    monkeypatch.setattr(records, "__file__", str(installed))
+    assert provenance()["commit"] == f"unknown, foveapool {metadata.version('foveapool')}"
+    monkeypatch.setenv("FOVEAPOOL_COMMIT", "abc")
+    assert provenance()["commit"] == "abc"
+
+
+def test_what_is_measured_on_the_processor_does_not_name_the_gpu(monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.get_device_name", lambda device=None: f"GPU {device}")
+    assert hardware() == "GPU None" and provenance("cuda:1")["hardware"] == "GPU cuda:1"
+    assert provenance("cpu")["hardware"].endswith("cores")
+
+
 @pytest.mark.parametrize("path", RESULTS, ids=lambda path: path.name)
 def test_every_published_row_says_where_it_comes_from(path):
     rows = read_rows(path)
@@ -114,7 +182,7 @@ def test_every_published_row_says_where_it_comes_from(path):
         # One measurement, or a ratio of two means, has no deviation.
         alone = one.n == 1 or one.metric.startswith(("CE %", "flip rate %"))
         assert one.n >= 1 and (one.deviation >= 0 or (alone and isnan(one.deviation)))
-        assert "dirty" not in one.commit and one.commit != "unknown"
+        assert "dirty" not in one.commit and not one.commit.startswith("unknown")
 
 
 def test_the_columns_are_those_of_the_design():

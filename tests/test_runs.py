@@ -9,7 +9,8 @@ from foveapool.runs import RESULT, TRAINING, Runs, read_json
 
 FACTS = {"setting": {"width": 4, "pools": (1, 2)}, "seed": 0}
 NUMBERS = ("error", "loss", "seconds", "fit_seconds", "parameters", "multiply_adds")
-FOUND = {**dict.fromkeys(NUMBERS, 1.5), "torch": "2"}
+MACHINE = {"commit": "abc", "hardware": "here", "torch": "2"}
+FOUND = {**dict.fromkeys(NUMBERS, 1.5), "alphas": {}, **MACHINE}
 
 
 def finished(runs, name="a"):
@@ -45,9 +46,14 @@ def test_a_folder_that_is_whole_is_left_as_it_is(tmp_path):
     said = []
     runs = Runs(tmp_path, said.append)
     finished(runs)
-    before = {name: os.stat(runs.folder("a") / name) for name in files(runs.folder("a"))}
+
+    def written(folder):
+        stats = {name: os.stat(folder / name) for name in files(folder)}
+        return {name: (stat.st_ino, stat.st_mtime_ns) for name, stat in stats.items()}
+
+    before = written(runs.folder("a"))
     with runs.claimed("a", FACTS) as folder:
-        assert {name: os.stat(folder / name) for name in files(folder)} == before
+        assert written(folder) == before
     assert said == []
 
 
@@ -71,8 +77,8 @@ def test_one_process_at_a_time_has_a_training(tmp_path):
         (RESULT, "\0" * 300, "result.json is not whole"),
         (RESULT, "[1]", "result.json: got list, wanted an object"),
         (RESULT, json.dumps({**FOUND, "training": "b"}), "result.json is not of this training"),
-        (RESULT, json.dumps({"training": "a"}), "result.json is not of this training"),
-        (RESULT, json.dumps({**FOUND, "training": "a", "error": "1"}), "is not of this training"),
+        (RESULT, json.dumps({**MACHINE, "training": "a"}), "result.json: got None for error"),
+        (RESULT, json.dumps({**FOUND, "training": "a", "error": "1"}), "got '1' for error"),
         (TRAINING, "{", "training.json is not whole"),
         (TRAINING, json.dumps({**FACTS, "seed": 1}), "training.json is not of this training"),
     ],
@@ -109,10 +115,38 @@ def test_results_that_cannot_be_read_are_passed_over(tmp_path):
 def test_what_a_killed_process_was_writing_is_swept_away(tmp_path):
     runs = Runs(tmp_path)
     runs.begin("a", FACTS)
-    (runs.folder("a") / ".operator-3.safetensors.k9").write_text("half")
+    for name in ("operator-3.safetensors", "operator-3.json", "weights.safetensors", RESULT):
+        (runs.folder("a") / f".{name}.k9").write_text("half")
     (runs.folder("a") / "checkpoint.safetensors").write_text("whole")
     with runs.claimed("a", FACTS) as folder:
         assert files(folder) == ["checkpoint.safetensors", TRAINING]
+
+
+def test_hidden_files_and_folders_of_others_stay(tmp_path):
+    runs = Runs(tmp_path)
+    runs.begin("a", FACTS)
+    (runs.folder("a") / ".ipynb_checkpoints").mkdir()
+    (runs.folder("a") / ".notes").write_text("a user's")
+    with runs.claimed("a", FACTS) as folder:
+        assert files(folder) == [".ipynb_checkpoints", ".notes", TRAINING]
+
+
+@pytest.mark.parametrize("key", FOUND)
+def test_a_result_that_lacks_something_is_not_finished(tmp_path, key):
+    said = []
+    runs = Runs(tmp_path, said.append)
+    finished(runs)
+    runs.finish("a", {name: value for name, value in FOUND.items() if name != key})
+    assert runs.result("a", FACTS) is None and not list(runs.finished())
+    finished(runs)
+    assert runs.result("a", FACTS) and f"result.json: got None for {key}" in said[0]
+
+
+def test_a_result_without_a_loss_is_one_that_diverged(tmp_path):
+    runs = Runs(tmp_path)
+    finished(runs)
+    runs.finish("a", {**FOUND, "loss": None, "diverged": "loss: got nan"})
+    assert runs.result("a", FACTS)["diverged"] == "loss: got nan"
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ The test is Student's, two-sided.
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -66,7 +67,7 @@ def by_seed(row: Row) -> dict[int, float]:
 
 
 def paired_p_value(differences: Sequence[float]) -> float:
-    """Student's two-sided test that the differences of pairs have mean zero.
+    """Student's two-sided test that the differences of pairs have mean zero; nan for less than two.
 
     >>> round(paired_p_value([1.0, 2.0, 3.0]), 3)
     0.074
@@ -77,6 +78,8 @@ def paired_p_value(differences: Sequence[float]) -> float:
         raise ImportError(
             "scipy: not installed; pip install 'foveapool[study]' for the paired test"
         ) from error
+    if len(differences) < 2:
+        return math.nan
     if len(set(differences)) == 1:
         # No spread at all: either nothing differs or there is nothing to be in doubt about.
         return 1.0 if differences[0] == 0 else 0.0

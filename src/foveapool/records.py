@@ -20,6 +20,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
+from importlib import metadata
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -79,14 +80,17 @@ def moments(values: Sequence[float]) -> dict[str, Any]:
     }
 
 
-def provenance() -> dict[str, str]:
-    """Where a row comes from: command, commit, machine, torch and date, as fields of `Row`."""
+def provenance(device: str | None = None) -> dict[str, str]:
+    """Where a row comes from: command, commit, machine, torch and date, as fields of `Row`.
+
+    `device` is where it was measured; by default a GPU, where there is one.
+    """
     import torch
 
     return {
         "command": shlex.join(["python", *map(_relative, sys.argv)]),
         "commit": os.environ.get("FOVEAPOOL_COMMIT") or _commit(),
-        "hardware": hardware(),
+        "hardware": hardware(device),
         "torch": torch.__version__,
         "date": datetime.date.today().isoformat(),
     }
@@ -110,25 +114,41 @@ def _relative(argument: str) -> str:
 
 
 def _commit() -> str:
-    """The commit, marked dirty if what runs differs from it; results and documents may."""
+    """The commit of this code, marked dirty if what runs differs from it; "unknown" outside git.
+
+    Results and documents may differ from it.
+    """
+    home = Path(__file__).parent
 
     def git(*arguments: str) -> str:
-        command = ["git", *arguments]
+        command = ["git", "-C", str(home), *arguments]
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
     try:
-        changed = git("status", "--porcelain", "--", "src", "benchmarks")
+        # Installed below another project's work tree, this code is no part of its commits.
+        git("ls-files", "--error-unmatch", Path(__file__).name)
+        changed = git("status", "--porcelain", "--", ".", ":/benchmarks")
         return git("rev-parse", "--short", "HEAD") + ("-dirty" if changed else "")
     except (OSError, subprocess.CalledProcessError):
-        return "unknown"
+        return f"unknown{_version()}"
 
 
-def hardware() -> str:
-    """The GPU if there is one, else the processor and its cores."""
+def _version() -> str:
+    try:
+        return f", foveapool {metadata.version('foveapool')}"
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def hardware(device: str | None = None) -> str:
+    """The name of a GPU, or the processor and its cores.
+
+    That of `device`, such as "cpu" or "cuda:1"; by default a GPU, where there is one.
+    """
     import torch
 
-    if torch.cuda.is_available():
-        return torch.cuda.get_device_name()
+    if torch.cuda.is_available() and not (device or "").startswith("cpu"):
+        return torch.cuda.get_device_name(device)
     model = platform.processor() or platform.machine()
     info = Path("/proc/cpuinfo")
     if info.exists():
@@ -147,6 +167,9 @@ def append_rows(path: str | os.PathLike[str], rows: Iterable[Row]) -> None:
         fcntl.flock(file, fcntl.LOCK_EX)
         if not _has_header(path, file):
             writer.writeheader()
+        elif not _ends_a_line(path):
+            # Some editors leave the last line open, and a row would go on with it.
+            text.write("\n")
         file.seek(0, os.SEEK_END)
         writer.writerows(asdict(row) for row in rows)
         # One write, so that a reader or a killed process never leaves half a row.
@@ -190,6 +213,12 @@ def _has_header(path: Path, file: TextIO) -> bool:
     if header is not None:
         _check_columns(path, header)
     return header is not None
+
+
+def _ends_a_line(path: Path) -> bool:
+    with open(path, "rb") as file:
+        file.seek(-1, os.SEEK_END)
+        return file.read() in b"\r\n"
 
 
 @contextmanager

@@ -18,12 +18,23 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from foveapool.files import held, nearest, write_text
+from foveapool.files import clear_leftovers, held, nearest, write_text
 
 FORMAT_VERSION = 1
 RUNS, TRAINING, RESULT, STUDY = "runs.json", "training.json", "result.json", "study.json"
-# The numbers that every result has.
-NEEDED = ("error", "seconds", "fit_seconds", "parameters", "multiply_adds")
+# What every result has; a training that diverged has no loss.
+NUMBERS = ("error", "seconds", "fit_seconds", "parameters", "multiply_adds")
+TEXTS = ("commit", "hardware", "torch")
+# What a killed process may have been writing in a training's folder.
+WRITTEN = (
+    TRAINING,
+    RESULT,
+    "metrics.jsonl",
+    "checkpoint.safetensors",
+    "weights.safetensors",
+    "operator-*.safetensors",
+    "operator-*.json",
+)
 
 
 class Runs:
@@ -72,7 +83,7 @@ class Runs:
             result = read_json(self.folder(name) / RESULT)
         except (OSError, ValueError):
             return None
-        return result if result.get("training") == name and _is_whole(result) else None
+        return None if _fault(name, result) else result
 
     @contextmanager
     def claimed(self, name: str, training: Mapping[str, Any]) -> Iterator[Path]:
@@ -87,9 +98,8 @@ class Runs:
                 if why:
                     self.set_aside(name, why)
                 elif not (folder / RESULT).exists():
-                    # What a killed process was writing when it died.
-                    for leftover in folder.glob(".*"):
-                        leftover.unlink(missing_ok=True)
+                    for written in WRITTEN:
+                        clear_leftovers(folder / written)
             self.begin(name, training)
             yield folder
 
@@ -104,19 +114,12 @@ class Runs:
     def _damage(self, name: str, training: Mapping[str, Any]) -> str:
         """Why the folder cannot be the training's, in words; nothing if it can."""
         folder = self.folder(name)
-        for file, fits in (
-            (TRAINING, lambda found: found == _plain(training)),
-            (RESULT, lambda found: found.get("training") == name and _is_whole(found)),
-        ):
-            if not (folder / file).exists():
-                continue
-            try:
-                found = read_json(folder / file)
-            except (OSError, ValueError) as error:
-                return str(error)
-            if not fits(found):
-                return f"{file} is not of this training"
-        return ""
+        try:
+            if (folder / TRAINING).exists() and read_json(folder / TRAINING) != _plain(training):
+                return f"{TRAINING} is not of this training"
+            return _fault(name, read_json(folder / RESULT)) if (folder / RESULT).exists() else ""
+        except (OSError, ValueError) as error:
+            return str(error)
 
     def finish(self, name: str, result: Mapping[str, Any]) -> None:
         """Writes the result down: from here on the training is finished."""
@@ -140,7 +143,7 @@ class Runs:
                 training, result = read_json(path.parent / TRAINING), read_json(path)
             except (OSError, ValueError):
                 continue
-            if result.get("training") == path.parent.name and _is_whole(result):
+            if not _fault(path.parent.name, result):
                 yield training, result
 
 
@@ -170,5 +173,13 @@ def _plain(facts: Mapping[str, Any]) -> dict[str, Any]:
     return json.loads(json.dumps(facts))
 
 
-def _is_whole(result: Mapping[str, Any]) -> bool:
-    return all(isinstance(result.get(key), (int, float)) for key in NEEDED)
+def _fault(name: str, result: Mapping[str, Any]) -> str:
+    """Why this cannot be the result of the training of that name, in words; nothing if it can."""
+    if result.get("training") != name:
+        return f"{RESULT} is not of this training"
+    numbers = NUMBERS if "diverged" in result else (*NUMBERS, "loss")
+    for keys, kind in ((numbers, (int, float)), (TEXTS, str), (("alphas",), dict)):
+        for key in keys:
+            if not isinstance(result.get(key), kind):
+                return f"{RESULT}: got {result.get(key)!r} for {key}"
+    return ""

@@ -162,7 +162,7 @@ def test_scatters_and_operators_are_swept_over_alpha(runs, baseline, tmp_path, h
     drawn("separability", runs / "studies" / "small", "--out", tmp_path / "s.svg")
     ((label, operators),) = handed["separability_figure"][0][0].items()
     assert label.startswith("layer 3, seed 0") and len(operators) == 2
-    other = shutil.copy(next(baseline.glob("scatter-*")), tmp_path / "mine.safetensors")
+    other = shutil.copy(next(baseline.glob("scatter-*.safetensors")), tmp_path / "mine.safetensors")
     drawn("radius", other, "--out", tmp_path / "radius.svg", "--alphas", "5,25")
     assert list(handed["radius_figure"][0][0]) == ["mine"]
     said = drawn("radius", baseline, "--out", tmp_path / "r.svg", "--alphas", "5,x", code=2)

@@ -69,6 +69,16 @@ def test_a_broken_note_is_named(noted, text, message):
     assert done.stderr.startswith(f"error: {noted / 'run.json'}: {message}")
 
 
+@pytest.mark.parametrize("name", ["mynet.py:Net", "mynet.py", "."])
+def test_a_network_of_ones_own_is_pointed_to_the_library(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mynet.py").write_text("from torch.nn import Linear as Net\n")
+    done = run("fit", name)
+    assert done.exit_code == 2, done.output
+    assert done.stderr.startswith(f"error: {name}: no run.json there, wanted a run folder of ")
+    assert "by foveapool.ClosedFormPooling().fit(model, loader, layer)" in done.stderr
+
+
 def test_half_a_training_is_told_of(tmp_path, monkeypatch):
     for module in (fit, train):
         monkeypatch.setattr(module, "load_data", lambda *given: toy_data())

@@ -92,7 +92,8 @@ def test_a_network_is_measured_once_for_each_question(runs, tmp_path, monkeypatc
     (runs[0] / "robustness.json").write_text("{")
     foveapool("robustness", "evaluate", *words)
     # Other weights, another network.
-    shutil.copy(runs[1] / "checkpoint.safetensors", runs[0])
+    for name in ("checkpoint.safetensors", "run.json"):
+        shutil.copy(runs[1] / name, runs[0])
     foveapool("robustness", "evaluate", *words)
     assert asked == [1, 0, 0]
 

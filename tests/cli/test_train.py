@@ -12,6 +12,7 @@ from foveapool.cli import train as command
 from foveapool.cli.main import application
 from foveapool.cli.trained import trained_network
 from foveapool.data.registry import load_data
+from foveapool.training.checkpoint import CHECKPOINT, RunFolder
 from foveapool.training.recipe import Recipe, paper_recipe
 
 from ..training.toys import toy_data
@@ -76,6 +77,18 @@ def test_flags_stand_over_a_file_and_that_over_the_paper(tmp_path):
     assert (named.optimiser, named.epochs) == ("adam", 1)
 
 
+def test_milestones_go_with_the_epochs_unless_they_are_given(tmp_path):
+    flags = dict.fromkeys(["lr", "epochs", "milestones"])
+    shorter = command._recipe(None, "resnet18", "svhn", {**flags, "epochs": 15})
+    assert (shorter.epochs, shorter.milestones) == (15, (5, 10))
+    path = tmp_path / "mine.toml"
+    path.write_text('optimiser = "sgd"\nlr = 0.5\nepochs = 10\nmilestones = [4]\n')
+    assert command._recipe(str(path), "cnn", "svhn", flags).milestones == (4,)
+    for milestones, wanted in ((None, (8,)), ((3,), (3,))):
+        given = {**flags, "epochs": 20, "milestones": milestones}
+        assert command._recipe(str(path), "cnn", "svhn", given).milestones == wanted
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -128,6 +141,19 @@ def test_a_killed_training_says_that_it_goes_on(tmp_path):
     assert first == "cnn on svhn, seed 0: goes on after epoch 1"
     assert second.startswith("cnn on svhn, seed 0: epoch 2 of 2, loss ")
     assert answer.startswith("cnn on svhn, seed 0: error ")
+
+
+def test_a_training_afresh_that_is_killed_early_leaves_no_weights_of_another(tmp_path, monkeypatch):
+    given = ("cnn", "svhn", *QUICK, "--out", tmp_path)
+    assert run(*given).exit_code == 0
+
+    def killed(*given):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(RunFolder, "save", killed)
+    assert run(*given, "--seed", 1, "--no-resume").exit_code != 0
+    assert json.loads((tmp_path / "run.json").read_text())["seed"] == 1
+    assert not (tmp_path / CHECKPOINT).exists()
 
 
 def test_milestones_are_epochs(tmp_path):

@@ -1,5 +1,8 @@
 """Batches: every image once an epoch, moved and mirrored as planned, normalised as in the paper."""
 
+import weakref
+
+import numpy as np
 import pytest
 import torch
 from torch.nn import functional as F
@@ -45,6 +48,28 @@ def test_images_are_normalised_each_by_itself():
         deviation = pixels.std((1, 2, 3), correction=0, keepdim=True)
         torch.testing.assert_close(x, (pixels - mean) / deviation, atol=1e-5, rtol=1e-5)
         assert torch.equal(y, source.labels)
+
+
+def test_statistics_of_many_images_are_exact_and_take_little_memory(monkeypatch):
+    generator = torch.Generator().manual_seed(0)
+    pixels = torch.randint(0, 256, (5000, 3, 2, 2), generator=generator).to(torch.uint8)
+    part = Images(pixels, torch.zeros(5000, dtype=torch.int64), ("only",))
+    widened, most, long = [], 0, torch.Tensor.long
+
+    def counted(tensor):
+        nonlocal most
+        wide = long(tensor)
+        widened.append(weakref.ref(wide))
+        most = max(most, sum(each() is not None for each in widened))
+        return wide
+
+    monkeypatch.setattr(torch.Tensor, "long", counted)
+    train, _ = resident(DataSet("many", part, part, "image", None), "cpu")
+    # Eight times the bytes: a part at a time, and the one before it.
+    assert len(widened) > 4 and most <= 2
+    values = pixels.numpy().reshape(5000, -1).astype(np.float64)
+    deviation = np.sqrt((values**2).sum(1) / 12 - (values.sum(1) / 12) ** 2)
+    assert torch.equal(train.scale.flatten(), torch.from_numpy(1 / deviation).float())
 
 
 @pytest.mark.parametrize("normalisation", ["channel", "image"])

@@ -7,7 +7,7 @@ from foveapool.data.content import content_of
 
 @pytest.fixture
 def folder(tmp_path):
-    for name in ("train/cat/1.png", "train/dog/2.png", "test/cat/3.png"):
+    for name in ("train/cat/1.png", "train/dog/2.png", "test/cat/3.png", "test/dog/4.png"):
         path = tmp_path / "images" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"pixels")
@@ -28,19 +28,61 @@ def test_a_copy_elsewhere_has_the_same_content(tmp_path):
     assert content_of(f"npz:{tmp_path / 'a'}") == content_of(f"npz:{tmp_path / 'b'}")
 
 
-@pytest.mark.parametrize("change", ["added", "removed", "moved", "longer"])
-def test_a_folder_counts_with_the_names_and_sizes_of_its_files(folder, change):
-    before, first = content_of(f"folder:{folder}"), folder / "train/cat/1.png"
+@pytest.mark.parametrize(
+    "change", ["added", "removed", "moved", "longer", "other pixels", "a border"]
+)
+def test_a_folder_counts_with_the_names_and_bytes_of_its_images(folder, change):
+    first, second = folder / "train/cat/1.png", folder / "train/cat/5.png"
+    second.write_bytes(b"more pixels")
+    before = content_of(f"folder:{folder}")
     assert before == content_of(f"folder:{folder}")
     if change == "added":
-        (folder / "train/cat/4.png").write_bytes(b"pixels")
+        (folder / "train/cat/6.png").write_bytes(b"pixels")
     elif change == "removed":
         first.unlink()
     elif change == "moved":
         first.rename(folder / "train/dog/1.png")
-    else:
+    elif change == "longer":
         first.write_bytes(b"more pixels")
+    elif change == "other pixels":
+        first.write_bytes(b"pixelz")
+    else:
+        # The same bytes in all, divided otherwise among the two.
+        first.write_bytes(b"pixelsm")
+        second.write_bytes(b"ore pixels")
     assert content_of(f"folder:{folder}") != before
+
+
+@pytest.mark.parametrize("linked", [".", "train", "train/cat", "train/cat/1.png"])
+def test_links_count_with_what_is_read_through_them(folder, tmp_path, linked):
+    plain = content_of(f"folder:{folder}")
+    away = tmp_path / "away"
+    (folder / linked).rename(away)
+    (folder / linked).symlink_to(away)
+    assert content_of(f"folder:{folder}") == plain
+    (folder / "train/cat/1.png").write_bytes(b"pixelz")
+    assert content_of(f"folder:{folder}") not in ("", plain)
+
+
+def test_files_that_are_not_read_do_not_count(folder):
+    before = content_of(f"folder:{folder}")
+    for name in (".DS_Store", "train/Thumbs.db", "train/cat/.DS_Store", "train/.cache/7.png"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(b"junk")
+    assert content_of(f"folder:{folder}") == before
+
+
+def test_a_link_that_leads_nowhere_is_named(folder):
+    (folder / "train/cat/1.png").unlink()
+    (folder / "train/cat/1.png").symlink_to("nothing.png")
+    with pytest.raises(OSError, match=r"cat.1\.png: could not be read .*remove it or put it back"):
+        content_of(f"folder:{folder}")
+
+
+def test_a_folder_that_cannot_be_data_says_so_as_reading_it_would(folder):
+    (folder / "train/eel").mkdir()
+    with pytest.raises(ValueError, match="only one of train and test has eel"):
+        content_of(f"folder:{folder}")
 
 
 @pytest.mark.parametrize("name", ["svhn", "street-digits", "npz:nowhere.npz", "folder:nowhere"])

@@ -69,6 +69,20 @@ def test_grey_images_need_no_channel(tmp_path):
         ({"train_labels": np.zeros((5, 1), int)}, r"train_labels: got int64 \(5, 1\)"),
         ({"train_labels": np.array([0, 1, -1, 0, 0])}, "labels: got -1 to 1"),
         ({"test_labels": np.array(["a", "b"])}, "test_labels: got <U1"),
+        ({"augmentation": np.array(4)}, r"augmentation: got 4, wanted two numbers such as \[4, 1"),
+        ({"augmentation": np.array([3])}, r"augmentation: got \[3\], wanted two numbers"),
+        ({"augmentation": np.array([3, 1, 1])}, r"augmentation: got \[3, 1, 1\], wanted two"),
+        ({"augmentation": np.array([[3, 1]])}, r"augmentation: got \[\[3, 1\]\], wanted two"),
+        ({"augmentation": np.array([np.inf, 1])}, r"augmentation: got \[inf, 1.0\], wanted two"),
+        ({"augmentation": np.array([np.nan, 1])}, r"augmentation: got \[nan, 1.0\], wanted two"),
+        ({"augmentation": np.array([1.5, 1])}, r"augmentation: got \[1.5, 1.0\], wanted two"),
+        ({"augmentation": np.array([-3, 1])}, r"augmentation: got \[-3, 1\].*by, 0 to 3"),
+        ({"augmentation": np.array([4, 1])}, r"augmentation: got \[4, 1\].*less than the images'"),
+        ({"augmentation": np.array([3, 2])}, r"augmentation: got \[3, 2\].*1 to mirror"),
+        ({"augmentation": np.array(["3", "1"])}, r"augmentation: got \['3', '1'\], wanted two"),
+        ({"classes": np.array("abcd")}, r"classes: got shape \(\), wanted a list of names"),
+        ({"classes": np.array([["a", "b"], ["c", "d"]])}, r"classes: got shape \(2, 2\), wanted"),
+        ({"classes": np.array(["a", "b", "a", "b"])}, "classes: got 'a', 'b' more than once"),
         ({"train_labels": np.zeros(0, int)}, "train_labels: got none, wanted one or more images"),
     ],
 )
@@ -77,6 +91,17 @@ def test_other_contents_are_refused(tmp_path, changed, message):
     with pytest.raises(ValueError, match=message) as caught:
         read_npz(path)
     assert str(caught.value).startswith(f"{path}: ")
+
+
+@pytest.mark.parametrize("pair", [[3, 0], [3.0, 1.0], [0, 1]])
+def test_augmentation_is_pixels_to_pad_by_and_whether_to_mirror(tmp_path, pair):
+    path = save(tmp_path, **arrays(6, 4, 3), augmentation=np.array(pair))
+    assert read_npz(path).augmentation == Augmentation(int(pair[0]), pair[1] == 1)
+
+
+def test_classes_may_be_named_in_bytes(tmp_path):
+    path = save(tmp_path, **arrays(6, 4, 3), classes=np.array([b"cat", b"dog", b"eel", b"fly"]))
+    assert read_npz(path).train.classes == ("cat", "dog", "eel", "fly")
 
 
 def test_missing_arrays_are_named(tmp_path):

@@ -19,6 +19,7 @@ from foveapool.study import fits, training
 from foveapool.study.conduct import check_space, conduct, plan, so_far
 from foveapool.study.presets import read_preset
 from foveapool.study.trial import Trial, scatter_at
+from foveapool.study.trials import no_numbers
 
 from .small import CPU, TINY, WHOLE, engine
 
@@ -166,6 +167,30 @@ def test_a_plan_without_the_data_says_why_it_knows_no_time(tmp_path):
     found = plan(study, runs, replace(CPU, data_root=tmp_path))
     assert found.left == len(found.trainings) > study.seeds
     assert math.isnan(found.seconds) and found.unknown.startswith("svhn: not in ")
+
+
+def test_a_plan_takes_no_time_from_trainings_that_diverged(whole, tmp_path):
+    shutil.copytree(whole.runs, tmp_path / "runs")
+    runs = Runs(tmp_path / "runs")
+    # More than half of them, so that no time at all would be the middle one.
+    for what, result in results_in(runs.root):
+        if what["held_out"] is not None or what["setting"]["pools"]:
+            runs.finish(result["training"], no_numbers("loss: got nan"))
+    found = plan(replace(whole.study, seeds=5), runs, CPU)
+    ended = [r["seconds"] for _, r in results_in(runs.root) if "diverged" not in r]
+    assert len(ended) == 3 and found.left >= 4 * 2
+    assert found.seconds == pytest.approx(found.left * statistics.median(ended))
+
+
+def test_a_plan_of_what_diverges_says_why_it_knows_no_time(tmp_path):
+    wild = study_of(tmp_path, TINY, {"recipe": {"optimiser": "sgd", "lr": 1e30}})
+    found = plan(wild, Runs(tmp_path / "runs"), CPU)
+    assert math.isnan(found.seconds) and "Lower the learning rate" in found.unknown
+
+
+def test_a_plan_knows_no_alpha_that_auto_will_take(tmp_path):
+    changes = {"arm": [{"pooling": "closed-form", "layer": 3}], "search": []}
+    assert plan(study_of(tmp_path, TINY, changes), Runs(tmp_path / "runs"), CPU).left == 2 * 2
 
 
 def test_a_plan_with_more_in_a_batch_than_there_is_says_so(tmp_path):

@@ -15,13 +15,14 @@ from foveapool.runs import Runs
 from foveapool.study import engine as module
 from foveapool.study.engine import Engine, Outcome, Processes, in_order
 from foveapool.study.protocol import run_training
+from foveapool.study.trials import no_numbers
 from foveapool.training.metrics import METRICS
 
 from .small import CPU, engine, training
 
 BASELINE, FITTED = training(), training(("closed-form", 3))
 TWICE = training(("closed-form", 3), ("closed-form", 2))
-COSTS = dict.fromkeys(("loss", "seconds", "fit_seconds", "parameters", "multiply_adds"), 0.0)
+DONE = {**no_numbers("scripted"), "error": 1.0}
 
 
 class Scripted:
@@ -33,7 +34,7 @@ class Scripted:
 
     def finish(self, training):
         self.runs.begin(training.name, training.facts)
-        self.runs.finish(training.name, {"error": 1.0, **COSTS})
+        self.runs.finish(training.name, DONE)
         return Outcome(self.runs.result(training.name, training.facts))
 
     def submit(self, training, runs, means):
@@ -242,3 +243,11 @@ def test_a_process_killed_in_the_middle_of_its_training_changes_nothing(tmp_path
         torch.set_num_threads(threads)
     result = found[long.name]
     assert (result["error"], result["loss"]) == (wanted["error"], wanted["loss"])
+
+
+def test_what_a_finished_training_left_is_removed_where_nothing_is_to_be_done(tmp_path):
+    engine(tmp_path).run([BASELINE])
+    left = Runs(tmp_path).folder(BASELINE.name) / "checkpoint.safetensors"
+    left.write_text("large")
+    engine(tmp_path).run([BASELINE])
+    assert not left.exists()

@@ -80,3 +80,18 @@ def test_a_share_of_nothing_is_named_by_its_key():
         check_images(study(searches=[Search("sgd", held_out=0.001)]), CPU)
     with pytest.raises(ValueError, match=r"search: held_out: got 0.999, which is 160 of 160"):
         check_images(study(searches=[Search("sgd", held_out=0.999)]), CPU)
+
+
+@pytest.mark.parametrize("choices", [{}, {"layer": 3}])
+def test_a_cap_that_leaves_nothing_of_a_class_is_known_before_a_baseline_is_trained(choices):
+    # A class keeps whole parts of one in 32, and here none of them is as small as the cap.
+    many = replace(SOURCE, options={"train_size": 2000, "test_size": 8})
+    searches = [Search(layers=(3,), alphas=(5,), norms=("l2",), parts=1)]
+    for cap, message in ((2, r"class_cap: got 2 for \d+ samples of class"), (40, None)):
+        arm = Arm("closed-form", {"class_cap": cap, **choices})
+        one = study(arm, source=many, searches=searches)
+        if message is None:
+            check_images(one, CPU)
+        else:
+            with pytest.raises(ValueError, match=message):
+                check_images(one, CPU)

@@ -15,6 +15,7 @@ from foveapool.study.protocol import run_training
 from foveapool.study.setting import Pool
 from foveapool.study.training import data_of, trial_of
 from foveapool.study.trial import scatter_at
+from foveapool.study.trials import no_numbers
 
 from .small import CPU, training
 
@@ -161,7 +162,7 @@ def other_weights(runs, path):
 def other_scatter(runs, path):
     """The scatter of another layer."""
     operators_of(training(("closed-form", 2)), runs, CPU)
-    (other,) = path.parent.glob("scatter-down2-*")
+    (other,) = path.parent.glob("scatter-down2-*.safetensors")
     path.write_bytes(other.read_bytes())
 
 
@@ -225,3 +226,14 @@ def test_a_part_is_fitted_on_its_own_training_images_alone(runs, monkeypatch):
     run_training(each.fitted_on, runs, CPU)
     operators_of(each, runs, CPU)
     assert torch.equal(seen[0], data_of(each, CPU).train.images) and len(seen[0]) == 128
+
+
+def test_on_a_network_that_diverged_nothing_is_fitted(runs, summed):
+    each = training(("closed-form", 3))
+    runs.finish(each.fitted_on.name, no_numbers("loss: got nan in epoch 1"))
+    (runs.folder(each.fitted_on.name) / "weights.safetensors").unlink()
+    found = run_training(each, runs, CPU)
+    assert found["error"] == 100
+    assert found["diverged"].startswith(f"{each.fitted_on.name}: diverged, so that this training")
+    assert summed == [] and runs.said == []
+    assert not list(runs.root.glob("trainings/*/again"))

@@ -95,6 +95,22 @@ def test_a_file_stands_over_the_papers_recipe_and_changes_over_the_file(tmp_path
     assert (changed.seeds, changed.recipe.lr, changed.recipe.epochs) == (9, 0.5, 7)
 
 
+@pytest.mark.parametrize(
+    ("recipe", "milestones"),
+    [
+        ("", (50, 100)),
+        ("lr = 0.2", (50, 100)),
+        ("epochs = 150", (50, 100)),
+        ("epochs = 30", (10, 20)),
+        ("epochs = 1", (1,)),
+        ("epochs = 30\nmilestones = [7]", (7,)),
+    ],
+)
+def test_the_papers_milestones_go_with_the_epochs(tmp_path, recipe, milestones):
+    text = LEAST.replace("[[arm]]", '[network]\nname = "resnet18"\n[[arm]]')
+    assert read(tmp_path, f"{text}[recipe]\n{recipe}\n").recipe.milestones == milestones
+
+
 def test_changes_go_as_deep_as_they_say(tmp_path):
     text = LEAST.replace("[[arm]]", "[data.options]\ntrain_size = 100\ntest_size = 20\n[[arm]]")
     study = read(tmp_path, text, {"data": {"seed": 4, "options": {"train_size": 50}}})
@@ -118,7 +134,9 @@ def test_data_that_the_paper_does_not_have_bring_their_own_recipe(tmp_path):
 
 
 def test_an_unknown_preset_is_answered_with_near_names(tmp_path):
-    with pytest.raises(ValueError, match=r"got 'tabel1-cnn-svhn'.*did you mean .*table1-cnn-svhn"):
+    with pytest.raises(
+        ValueError, match=r"got 'tabel1-cnn-svhn'.*did you mean .*'table1-cnn-svhn'"
+    ):
         read_preset("tabel1-cnn-svhn")
     with pytest.raises(FileNotFoundError, match=r"none.toml: no such file"):
         read_preset(str(tmp_path / "none.toml"))
@@ -134,9 +152,11 @@ ARM = '[[arm]]\npooling = "closed-form"\nlayer = 3\n'
         ("[trials]\nseed = 3\n", r"\[trials\]: got the key 'seed'.*did you mean 'seeds'"),
         ("[recipe]\nepoch = 3\n", r"recipe: got the key 'epoch'.*did you mean 'epochs'"),
         ("[recipe]\nepochs = 0\n", r"epochs: got 0, wanted a whole number"),
+        ('[recipe]\nepochs = "9"\n', r"epochs: got '9', wanted a whole number"),
         ("[[search]]\nlayer = [1]\n", r"\[\[search\]\]: got the key 'layer'.*mean 'layers'"),
         ("[[search]]\nlayers = 3\n", r"search: layers: got 3, wanted a list"),
         ("[[search]]\nhalving = { kep = 1 }\n", r"halving: got the key 'kep'.*did you mean 'keep'"),
+        ("[[search]]\nhalving = { epochs = 0.5 }\n", r"halving: got no keep, wanted how many"),
         ("[[search]]\nhalving = 3\n", r"halving: got 3, wanted a table"),
         (ARM + "alhpa = 3\n", r"\[\[arm\]\]: got the key 'alhpa'.*did you mean 'alpha'"),
         (ARM + 'placement = "before"\n', r"placement: got 'before' for a CNN, wanted none"),

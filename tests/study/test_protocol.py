@@ -6,9 +6,10 @@ from dataclasses import replace
 import pytest
 import torch
 
+from foveapool.files import held
 from foveapool.pooling.storage import load_tensors
 from foveapool.runs import RESULT, Runs
-from foveapool.study import protocol, trial
+from foveapool.study import trial
 from foveapool.study.protocol import run_training
 from foveapool.study.training import trial_of
 from foveapool.training.checkpoint import CHECKPOINT
@@ -73,7 +74,7 @@ def test_a_folder_holds_what_was_trained_and_what_came_of_it(runs):
     names = {path.name for path in runs.folder(BASELINE.name).iterdir()}
     assert names >= kept | {"weights.safetensors"} and CHECKPOINT not in names
     names = {path.name for path in runs.folder(FITTED.name).iterdir()}
-    assert names == kept | {"operator-3.safetensors"}
+    assert names == kept | {"operator-3.safetensors", "operator-3.json"}
     lines = (runs.folder(FITTED.name) / "metrics.jsonl").read_text().splitlines()
     result = json.loads((runs.folder(FITTED.name) / RESULT).read_text())
     assert len(lines) == 2
@@ -147,8 +148,7 @@ def test_our_own_mistake_is_not_taken_for_a_damaged_folder(runs):
     assert runs.said == [] and not (runs.root / "aside").exists()
 
 
-def test_parameters_and_time_are_of_the_network_that_was_trained(runs, monkeypatch):
-    monkeypatch.setattr(protocol, "provenance", dict)
+def test_parameters_and_time_are_of_the_network_that_was_trained(runs):
     baseline, fitted = (run_training(each, runs, CPU) for each in (BASELINE, FITTED))
     # The third strided convolution, 16 -> 32 channels of 3 x 3, is gone.
     assert baseline["parameters"] - fitted["parameters"] == 16 * 32 * 9
@@ -162,3 +162,37 @@ def test_a_training_that_diverges_is_finished_and_gets_everything_wrong(runs, mo
     assert found["error"] == 100 and "Lower the learning rate" in found["diverged"]
     monkeypatch.setattr(trial.Trial, "run", None)
     assert run_training(wild, runs, CPU) == found
+
+
+def test_the_machine_is_the_one_that_trained_and_not_the_best_there_is(runs, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda *given: "a GPU")
+    assert run_training(BASELINE, runs, CPU)["hardware"] != "a GPU"
+
+
+@pytest.mark.parametrize("weights", [True, False])
+def test_what_a_finished_training_had_no_time_to_remove_is_removed(runs, weights):
+    first = run_training(BASELINE, runs, CPU)
+    folder = runs.folder(BASELINE.name)
+    (folder / CHECKPOINT).write_text("large")
+    (folder / "again").mkdir()
+    (folder / "again" / CHECKPOINT).write_text("large")
+    (folder / ".own").write_text("a user's")
+    if not weights:
+        (folder / "weights.safetensors").unlink()
+    assert run_training(BASELINE, runs, CPU) == first
+    assert not (folder / CHECKPOINT).exists()
+    # Without weights it is half of them, to be gone on with.
+    assert (folder / "again").exists() == (not weights)
+    assert (folder / ".own").exists()
+
+
+def test_a_network_that_is_being_trained_again_is_left_to_who_is_at_it(runs):
+    run_training(BASELINE, runs, CPU)
+    folder = runs.folder(BASELINE.name)
+    (folder / "again").mkdir()
+    with held(folder / "fit.lock"):
+        run_training(BASELINE, runs, CPU)
+        assert (folder / "again").exists()
+    run_training(BASELINE, runs, CPU)
+    assert not (folder / "again").exists()

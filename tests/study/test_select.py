@@ -12,7 +12,7 @@ from foveapool.study.setting import Pool, Setting
 from foveapool.study.study import Study, shortened
 from foveapool.training.recipe import Recipe
 
-from .small import SOURCE
+from .small import SOURCE, training
 
 RECIPE = Recipe("sgd", 0.1, 150, milestones=(50, 100))
 MACHINE = {"commit": "c0ffee", "hardware": "a machine", "torch": "2.13.0"}
@@ -103,7 +103,7 @@ def test_halving_on_epochs_looks_at_short_trainings_first():
     assert {each.recipe.epochs for each in asked[0]} == {15}
     assert {each.recipe.milestones for each in asked[0]} == {(5, 10)}
     assert {(alpha_of(each), each.recipe) for each in asked[1]} == {(5, RECIPE)}
-    assert [each.epochs for each in found.candidates] == [0.1, 0.1, 0.1, 1.0]
+    assert [each.training.recipe.epochs for each in found.candidates] == [15, 15, 15, 150]
     assert not {each.name for each in asked[0]} & {each.name for each in asked[1]}
 
 
@@ -147,7 +147,7 @@ def test_where_one_layer_is_searched_there_is_no_second():
 
 
 def test_one_part_has_no_deviation():
-    assert math.isnan(Candidate(Setting(), (3.0,)).deviation)
+    assert math.isnan(Candidate(training(part=0), (3.0,)).deviation)
 
 
 def test_a_shortened_recipe_keeps_its_proportions():
@@ -169,6 +169,11 @@ def test_a_shortened_recipe_keeps_its_proportions():
         ({"held_out": "a"}, r"search: held_out: got 'a', wanted a share between 0 and 1"),
         ({"second_layer": "no"}, r"search: second_layer: got 'no', wanted true or false"),
         ({"second_layer": 1}, r"search: second_layer: got 1, wanted true or false"),
+        ({"layers": (3, 3)}, r"search: layers: got 3 twice, wanted each value once"),
+        ({"alphas": (25, "auto", 25.0, 5)}, r"search: alphas: got 25.0 twice, wanted each value"),
+        ({"alphas": ("auto", "auto")}, r"search: alphas: got 'auto' twice"),
+        ({"norms": ("l1", "l2", "l1")}, r"search: norms: got 'l1' twice"),
+        ({"placements": ("before", "before")}, r"search: placements: got 'before' twice"),
         ({"halving": Halving(6, 2)}, r"halving looks at 6 parts, wanted at most the 5 there are"),
     ],
 )

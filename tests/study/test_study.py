@@ -1,5 +1,7 @@
 """Studies: what their arms become, and that an impossible one is known at once."""
 
+from dataclasses import replace
+
 import pytest
 
 from foveapool.study.select import Search, Selection
@@ -76,6 +78,57 @@ def test_a_closed_form_that_is_trained_on_uses_the_search_of_the_closed_form_and
     searches = (Search(), Search("sgd"))
     both = study(Arm("closed-form-trained"), Arm("sgd"), searches=searches)
     assert [both.search_for(arm).pooling for arm in both.arms] == ["closed-form", "sgd"]
+
+
+def test_an_arm_with_a_search_of_its_own_takes_its_own():
+    searches = (
+        Search(layers=(1,), alphas=(5,), norms=("l1",), parts=1),
+        Search("closed-form-trained", layers=(3,), alphas=(65,), norms=("l2",), parts=1),
+    )
+    arms = [Arm("closed-form-trained"), Arm("closed-form")]
+    _, asked = rehearsed(study(*arms, searches=searches, seeds=1), lambda training: 1.0)
+    assert [each.setting.pools for each in asked["trials"]] == [
+        (Pool("closed-form-trained", 3, 65),),
+        (Pool("closed-form", 1, 5, "l1"),),
+    ]
+
+
+def test_a_closed_form_without_a_search_of_its_own_takes_that_of_the_trained_one():
+    one = study(Arm("closed-form"), searches=[Search("sgd"), Search("closed-form-trained")])
+    assert one.search_for(one.arms[0]).pooling == "closed-form-trained"
+
+
+@pytest.mark.parametrize(
+    ("choices", "others"),
+    [
+        ({"layer": 3, "alpha": 25}, {"layer": 3, "alpha": 25.0}),
+        ({"layer": 3}, {"layer": 3, "norm": "l2"}),
+        ({"sign": "sum"}, {"sign": "sum"}),
+    ],
+)
+def test_the_same_line_twice_is_refused(choices, others):
+    arms = Arm("closed-form", choices), Arm("sgd", {"layer": 3}), Arm("closed-form", others)
+    with pytest.raises(ValueError, match=r"arm closed-form: got the same line twice \(.*each once"):
+        study(*arms, searches=[Search()])
+    study(arms[0], Arm("closed-form-trained", others), searches=[Search()])
+
+
+def test_a_line_that_only_may_become_another_one_is_its_own():
+    searches = [Search(layers=(3,), alphas=(5, 25), norms=("l2",))]
+    study(Arm("closed-form"), Arm("closed-form", {"alpha": 5}), searches=searches)
+
+
+def test_rows_of_the_search_and_of_the_trials_call_the_data_alike():
+    half = Study(
+        "s",
+        replace(SOURCE, share=0.5),
+        RECIPE,
+        CNN,
+        (Search("sgd", layers=(3,), parts=1),),
+        (Arm("sgd"),),
+    )
+    tables, _ = rehearsed(half, lambda training: 1.0)
+    assert {row.data for row in (*tables.selection, *tables.rows)} == {"street-digits, 50 %"}
 
 
 def test_facts_are_all_that_decides_the_tables():

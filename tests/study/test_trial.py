@@ -8,6 +8,7 @@ import torch
 from foveapool.data.batches import plain_batches, resident
 from foveapool.data.registry import load_data
 from foveapool.pooling.accumulate import compute_scatter
+from foveapool.pooling.rivals import rival
 from foveapool.study.setting import POOLINGS, Pool, Setting
 from foveapool.study.trial import Trial, scatter_at
 from foveapool.surgery.capture import inputs_of
@@ -105,3 +106,41 @@ def test_a_resnet_is_fitted_before_its_block():
 def test_a_missing_operator_is_named():
     with pytest.raises(ValueError, match="operators: got none for layer 3, closed-form"):
         trial(("closed-form", 3)).run()
+
+
+def started(*pools, seed=3):
+    return replace(trial(*pools), seed=seed).network()
+
+
+def correlation(one, other):
+    count = min(one.numel(), other.numel())
+    pair = torch.stack([each.detach().flatten()[:count] for each in (one, other)])
+    return float(torch.corrcoef(pair)[0, 1])
+
+
+def test_two_poolings_that_start_at_random_do_not_start_alike():
+    both = started(("sgd", 2), ("sgd", 3))
+    assert abs(correlation(both.down2.weight, both.down3.weight)) < 0.2
+    three = started(("sgd", 1), ("sgd", 2), ("sgd", 3))
+    assert abs(correlation(three.down2.weight, three.down3.weight)) < 0.2
+    again = started(("sgd", 2), ("sgd", 3))
+    assert torch.equal(both.down3.weight, again.down3.weight)
+    other = started(("sgd", 2), ("sgd", 3), seed=4)
+    assert not torch.equal(both.down3.weight, other.down3.weight)
+
+
+@pytest.mark.parametrize("layer", [1, 2, 3])
+def test_the_first_pooling_starts_as_it_does_alone_from_the_seed_itself(layer):
+    alone = getattr(started(("sgd", layer)), f"down{layer}")
+    site = trial().network().site(layer)
+    torch.manual_seed(3)
+    wanted = rival("sgd", site.channels, site.in_shape, site.out_shape, 2)
+    assert torch.equal(alone.weight, wanted.weight)
+    beside = started(("sgd", layer), ("sgd", layer % 3 + 1))
+    assert torch.equal(getattr(beside, f"down{layer}").weight, wanted.weight)
+
+
+def test_a_pooling_at_random_beside_a_closed_form_is_the_first_one(trained):
+    both = trial(("closed-form", 3), ("sgd", 2))
+    network = both.network({3: trial(("closed-form", 3)).fit(trained)})
+    assert torch.equal(network.down2.weight, trial(("sgd", 2)).network().down2.weight)

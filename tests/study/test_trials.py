@@ -176,11 +176,12 @@ def test_the_data_are_called_with_the_share_that_is_used():
 
 
 def test_every_candidate_is_a_row_of_the_selection():
-    one, other = Setting((Pool("closed-form", 3),)), Setting((Pool("closed-form", 2, 5.0),))
-    first = (Candidate(one, (50.0,), 0.5, {"hardware": "that one"}), Candidate(other, (60.0,), 0.5))
-    selection = Selection(one, (*first, Candidate(one, (40.0, 42.0))))
+    short = [training(pool, part=0, epochs=1) for pool in (("closed-form", 3), ("closed-form", 2))]
+    one = training(("closed-form", 3), part=0)
+    first = Candidate(short[0], (50.0,), {"hardware": "that one"}), Candidate(short[1], (60.0,))
+    selection = Selection(one.setting, (*first, Candidate(one, (40.0, 42.0))))
     here = {"torch": "2", "hardware": "this one"}
-    rows = selection_rows("study", "street-digits", RECIPE, selection, here)
+    rows = selection_rows("study", selection, here)
     assert [row.hardware for row in rows] == ["that one", "this one", "this one"]
     assert [(row.layer, row.mean, row.n, row.epochs) for row in rows] == [
         ("3", 50.0, 1, "1"),
@@ -199,9 +200,9 @@ def test_another_rate_for_poolings_is_told_where_one_trains():
 
     assert of("closed-form-trained") == "closed-form-trained, pooling rate 0.1"
     assert of("closed-form") == "closed-form"
-    slow = replace(RECIPE, pooling_rate=0.1)
-    tried = Selection(Setting(), (Candidate(Setting((Pool("sgd", 2),)), (50.0,)),))
-    assert selection_rows("s", "d", slow, tried, {})[0].pooling == "sgd, pooling rate 0.1"
+    slow = replace(training(("sgd", 2)), recipe=replace(RECIPE, pooling_rate=0.1))
+    tried = Selection(Setting(), (Candidate(slow, (50.0,)),))
+    assert selection_rows("s", tried, {})[0].pooling == "sgd, pooling rate 0.1"
 
 
 def test_trainings_that_diverged_are_counted_beside_the_error():

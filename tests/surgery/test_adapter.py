@@ -11,6 +11,7 @@ from torch import nn
 
 import foveapool as fp
 from foveapool import ClosedFormPooling, LinearPool2d, replace, restore
+from foveapool.pooling.storage import load_tensors, save_tensors
 
 from .toys import MAIN, POOL, SHORTCUT, anatomy, loader, pictures, toy
 from .zoo import NETWORKS, answer, batches, images, network
@@ -65,17 +66,55 @@ def test_two_files_hold_it_and_one_can_be_read_by_eye(tmp_path):
         "kind": "Conv2d",
         "in_channels": 4,
         "out_channels": 8,
+        "kernel_size": [3, 3],
+        "stride": [2, 2],
     }
 
 
-def test_branches_that_share_an_operator_share_it_on_disk_and_afterwards(tmp_path):
-    saved(tmp_path / "both", layers=[MAIN, SHORTCUT])
+@pytest.mark.parametrize("trainable", [True, False])
+def test_branches_with_equal_operators_share_one_on_disk_and_nothing_afterwards(
+    tmp_path, trainable
+):
+    saved(tmp_path / "both", layers=[MAIN, SHORTCUT], trainable=trainable)
     saved(tmp_path / "one", layers=[MAIN])
     # Two components of 16 x 64 numbers, and a few hundred bytes of names.
     assert 0 < size(tmp_path / "both") - size(tmp_path / "one") < 2 * 16 * 64 * 4 // 2
     fresh = toy()
     fp.load(fresh, tmp_path / "both")
-    assert fresh.block.main.pool is fresh.block.shortcut.pool
+    main, shortcut = fresh.block.main.pool, fresh.block.shortcut.pool
+    assert torch.equal(main.weight, shortcut.weight)
+    assert main.weight.data_ptr() != shortcut.weight.data_ptr()
+
+
+def test_branches_that_were_trained_apart_travel_apart(tmp_path):
+    model = fitted(layers=[MAIN, SHORTCUT], trainable=True)
+    with torch.no_grad():
+        model.block.shortcut.pool.weight *= 2
+    fp.save(model, tmp_path)
+    fresh = toy()
+    fp.load(fresh, tmp_path)
+    assert torch.equal(fresh(pictures()), model(pictures()))
+
+
+def test_adapters_of_earlier_versions_can_be_loaded(tmp_path):
+    """They said less of the layers, and their branches shared one pooling."""
+    model = saved(tmp_path, layers=[MAIN, SHORTCUT])
+    tensors, header = load_tensors(tmp_path / WEIGHTS, "adapter")
+    for layer in header["layers"]:
+        assert layer["pool"] == "pool.0"
+        del layer["original"]["stride"], layer["original"]["kernel_size"]
+    facts = {"layers": header["layers"]}
+    save_tensors(tmp_path / WEIGHTS, "adapter", tensors, facts)
+    (tmp_path / CONFIG).write_text(json.dumps({"kind": "foveapool adapter", **facts}))
+    fresh = toy()
+    fp.load(fresh, tmp_path)
+    assert torch.equal(fresh(pictures()), model(pictures()))
+
+
+def test_a_projection_that_was_saved_is_not_called_random(tmp_path):
+    model = saved(tmp_path, components=1, layers=[MAIN])
+    assert model.block.main.project is not None
+    assert "and a 1x1 convolution (as it was saved)" in str(fp.load(toy(), tmp_path))
 
 
 def test_an_adapter_is_small(tmp_path):
@@ -182,6 +221,18 @@ def wider() -> nn.Module:
     return model
 
 
+def of_another_stride() -> nn.Module:
+    model = toy()
+    model.block.shortcut = nn.Conv2d(4, 8, 1, 1)
+    return model
+
+
+def of_another_window() -> nn.Module:
+    model = toy()
+    model.pool = nn.MaxPool2d(3, 2, 1)
+    return model
+
+
 def averaging() -> nn.Module:
     model = toy()
     model.pool = nn.AvgPool2d(2)
@@ -189,7 +240,7 @@ def averaging() -> nn.Module:
 
 
 @modes
-@pytest.mark.parametrize("make", [renamed, wider, averaging])
+@pytest.mark.parametrize("make", [renamed, wider, of_another_stride, of_another_window, averaging])
 def test_an_adapter_for_another_network_is_refused(tmp_path, make, mode):
     saved(tmp_path, mode)
     assert_refused(make(), tmp_path, ValueError, "an adapter for another network")
@@ -234,10 +285,11 @@ def test_there_has_to_be_something_to_save(tmp_path):
     with pytest.raises(ValueError, match="model: got no replaced layer"):
         fp.save(toy(), tmp_path / "adapter")
     model = toy()
-    replace(model, {POOL: nn.AvgPool2d(2)})
-    with pytest.raises(ValueError, match="pool: got a AvgPool2d, wanted a LinearPool2d"):
+    replace(model, {MAIN: fp.rival("soft", 4, (8, 8), (4, 4), 2)})
+    message = "block.main: got a SoftPool, wanted a LinearPool2d.*save the network's state_dict"
+    with pytest.raises(ValueError, match=message):
         fp.save(model, tmp_path / "adapter")
-    assert not (tmp_path / "adapter" / CONFIG).exists()
+    assert not (tmp_path / "adapter").exists()
 
 
 def test_a_file_in_the_place_of_the_folder_is_named_and_stays(tmp_path):

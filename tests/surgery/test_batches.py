@@ -34,6 +34,8 @@ FORMS = {
     "more than needed": lambda x, y: (x, y, "path"),
     "labels as a list": lambda x, y: (x, y.tolist()),
     "labels as an array": lambda x, y: (x, y.numpy()),
+    "labels of 16 bits": lambda x, y: (x, y.numpy().astype("uint16")),
+    "labels of 8 bits": lambda x, y: (x, y.byte()),
     "a dict of transformers": lambda x, y: {"pixel_values": x, "labels": y},
     "a dict of datasets": lambda x, y: {"img": x, "fine_label": y, "id": [1]},
     "a dict that is none": lambda x, y: UserDict({"image": x, "label": y}),
@@ -90,6 +92,12 @@ def test_ids_from_a_function_make_the_order_irrelevant():
         for each in (Shuffled(), InOrder())
     ]
     torch.testing.assert_close(*weights, rtol=1e-4, atol=1e-5)
+
+
+def test_labels_that_are_no_classes_are_captured_as_they_came():
+    images, labels = loader()[0]
+    _, batch = next(capture(toy(), [(images, labels / 2)], MAIN))
+    assert torch.equal(batch.labels, labels / 2)
 
 
 def test_several_images_a_sample_go_to_the_network_as_they_came():

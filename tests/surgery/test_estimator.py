@@ -28,7 +28,8 @@ def by_hand(model: nn.Module, layer: str, mode: str, out_shape: tuple[int, int],
     accumulator = ScatterAccumulator(moments.compute())
     for maps, labels in batches:
         accumulator.update(maps, labels)
-    return solve_pooling(accumulator.compute(), out_shape, components=components)
+    centre = "first" if mode == "after" else "paper"
+    return solve_pooling(accumulator.compute(), out_shape, components=components, centre=centre)
 
 
 # Settings
@@ -103,7 +104,7 @@ def test_several_layers_take_one_pair_of_passes():
     assert seen == [1, 10, 10, 10, 10, 5, 10, 10, 10, 10, 5]
 
 
-def test_branches_that_read_one_tensor_share_scatter_operator_and_module(monkeypatch):
+def test_branches_that_read_one_tensor_share_scatter_and_operator_but_no_module(monkeypatch):
     solved = []
     monkeypatch.setattr(
         estimator_file,
@@ -113,8 +114,8 @@ def test_branches_that_read_one_tensor_share_scatter_operator_and_module(monkeyp
     fit = ClosedFormPooling().fit(toy(), loader(), [MAIN, SHORTCUT, POOL])
     assert fit.scatters_[MAIN] is fit.scatters_[SHORTCUT] is not fit.scatters_[POOL]
     assert fit.operators_[MAIN] is fit.operators_[SHORTCUT]
-    modules = fit.modules()
-    assert modules[MAIN] is modules[SHORTCUT] is not modules[POOL]
+    one, other = (fit.modules()[name] for name in (MAIN, SHORTCUT))
+    assert torch.equal(one.weight, other.weight) and one.weight is not other.weight
     assert len(solved) == 2
     after = ClosedFormPooling().fit(toy(), loader(), [MAIN, SHORTCUT], "after")
     assert after.scatters_[MAIN] is not after.scatters_[SHORTCUT]
@@ -178,8 +179,19 @@ def test_the_number_of_classes_is_taken_from_a_data_set_that_knows():
     fit = ClosedFormPooling().fit(toy(), Loader(loader()), MAIN)
     assert len(fit.scatter_.counts) == 3
     Loader.dataset.classes = ("cat", "dog", "bird", "fish")
-    with pytest.raises(ValueError, match=r"fewer than two samples .* \{3: 0\}"):
+    whose = (
+        "num_classes was not given: {} is the length of loader.dataset.classes; pass num_classes="
+    )
+    with pytest.raises(ValueError, match=r"fewer than two samples .* \{3: 0\}.*" + whose.format(4)):
         ClosedFormPooling().fit(toy(), Loader(loader()), MAIN)
+    assert (
+        len(ClosedFormPooling(num_classes=3).fit(toy(), Loader(loader()), MAIN).scatter_.counts)
+        == 3
+    )
+    for few in (("cat", "dog"), ("cat",)):
+        Loader.dataset.classes = few
+        with pytest.raises(ValueError, match=whose.format(len(few))):
+            ClosedFormPooling().fit(toy(), Loader(loader()), MAIN)
 
 
 def test_networks_of_half_precision_are_fitted():
@@ -246,8 +258,7 @@ def test_a_fit_comes_back_from_its_folder(mode, tmp_path):
         assert torch.equal(again.operators_[name].weight, operator.weight)
         assert torch.equal(again.scatters_[name].within, fit.scatters_[name].within)
     if mode == "replace":
-        modules = again.modules()
-        assert modules[MAIN] is modules[SHORTCUT]
+        assert again.operators_[MAIN] is again.operators_[SHORTCUT]
         assert again.scatters_[MAIN] is again.scatters_[SHORTCUT]
         assert len(list((tmp_path / "a" / "fit").glob("scatter-*"))) == 2
     ours, theirs = toy(), toy()

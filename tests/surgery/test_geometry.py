@@ -38,6 +38,9 @@ LAYERS = {
     "overhanging divided average": lambda: nn.AvgPool2d(3, 2, ceil_mode=True, divisor_override=5),
     "power": lambda: nn.LPPool2d(2, 2),
     "power with a stride": lambda: nn.LPPool2d(2, 3, 2),
+    "overhanging power": lambda: nn.LPPool2d(2, 3, 2, ceil_mode=True),
+    "power to the end": lambda: nn.LPPool2d(4, 2, ceil_mode=True),
+    "a max of another name": lambda: type("Named", (nn.MaxPool2d,), {})(2, ceil_mode=True),
 }
 SIZES = [(8, 8), (9, 11), (10, 13), (7, 12)]
 

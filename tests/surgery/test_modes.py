@@ -21,7 +21,7 @@ def test_fitted_poolings_go_where_they_were_fitted(mode):
     fit = ClosedFormPooling().fit(model, loader(), POOL, mode)
     fit.replace(twin)
     done = replace(model, fit.modules(trainable=True))
-    assert [change.new.mode for change in done.changes] == [mode]
+    assert [change.new.role.mode for change in done.changes] == [mode]
     assert torch.equal(model(pictures()), twin(pictures()))
 
 
@@ -60,7 +60,7 @@ def test_the_other_mode_is_refused_and_nothing_is_changed(mode, handed_on):
     with pytest.raises(ValueError, match=f"mode: got '{other}' for pool, wanted '{mode}', which"):
         replace(model, pools, mode=other)
     assert anatomy(model) == before
-    assert replace(model, pools, mode=mode).changes[0].new.mode == mode
+    assert replace(model, pools, mode=mode).changes[0].new.role.mode == mode
 
 
 def test_poolings_of_two_modes_can_go_in_together():
@@ -68,7 +68,7 @@ def test_poolings_of_two_modes_can_go_in_together():
     behind = ClosedFormPooling().fit(model, loader(), POOL, "after").modules()
     instead = ClosedFormPooling().fit(model, loader(), MAIN).modules()
     done = replace(model, behind | instead)
-    assert {change.names: change.new.mode for change in done.changes} == {
+    assert {change.names: change.new.role.mode for change in done.changes} == {
         (POOL,): "after",
         (MAIN,): "replace",
     }

@@ -58,12 +58,26 @@ def test_a_layer_with_several_names_is_replaced_once_under_all_of_them():
     assert model[0] is model[2] is change.old
 
 
-def test_layers_that_one_key_names_share_one_pooling():
-    model = toy()
-    main, shortcut = replace(model, {r"block\..*": halving(8, 2, trainable=True)}).changes
-    assert main.new.pool is shortcut.new.pool
-    names = [name for name, _ in model.named_parameters() if "block" in name]
-    assert names == ["block.main.pool.weight"]
+def network_of_equal_names() -> nn.Module:
+    first = nn.ModuleDict({"convolution": nn.Conv2d(3, 3, 3, 1, 1)})
+    return nn.Sequential(first, nn.ModuleDict({"convolution": nn.Conv2d(3, 6, 3, 2, 1)}))
+
+
+@pytest.mark.parametrize("mode", ["replace", "after"])
+@pytest.mark.parametrize("key", ["convolution", r".*convolution"])
+def test_of_the_layers_that_a_key_names_those_of_stride_1_are_passed_over(key, mode):
+    model = network_of_equal_names()
+    replace(model, {key: halving()}, mode=mode)
+    assert replaced_names(model) == ["1.convolution"]
+
+
+@pytest.mark.parametrize("pool", [halving(), nn.AvgPool2d(2), rival("soft", 3, (8, 8), (4, 4))])
+def test_a_layer_of_stride_1_gives_way_to_no_pooling_that_shrinks(pool):
+    model = network_of_equal_names()
+    with pytest.raises(ValueError, match=r"shrinks maps for 0.convolution, of stride 1, wanted"):
+        replace(model, {"0.convolution": pool})
+    replace(model, {"0.convolution": nn.AvgPool2d(3, 1, 1)})
+    assert replaced_names(model) == ["0.convolution"]
 
 
 # What stands in
@@ -148,7 +162,7 @@ def test_what_was_changed_can_be_printed():
     assert done.parameters == (before, sum(p.numel() for p in model.parameters()))
     assert str(done).splitlines() == [
         "block.main: Conv2d -> replace LinearPool2d((8, 8) -> (4, 4), components=1, "
-        "trainable=True) and a 1x1 convolution",
+        "trainable=True) and a 1x1 convolution (random: it has to learn)",
         "pool: MaxPool2d -> replace LinearPool2d((4, 4) -> (2, 2), components=1, trainable=False)",
         f"parameters: {before:,} -> {done.parameters[1]:,}",
     ]
@@ -269,12 +283,3 @@ def test_a_network_without_numbers_is_refused():
     half.head.to("meta")
     with pytest.raises(ValueError, match="meta device"):
         replace(half, {MAIN: halving()})
-
-
-@pytest.mark.parametrize("change", [lambda m: replace(m, {MAIN: halving()}), restore])
-def test_a_network_in_a_wrapper_for_several_devices_is_refused(change):
-    model = toy()
-    wrapped = nn.DataParallel(model)
-    for model in (wrapped, torch.compile(wrapped)):
-        with pytest.raises(ValueError, match="wrap it afterwards"):
-            change(model)

@@ -22,6 +22,13 @@ class Standardised(nn.Conv2d):
         return super().forward(nn.functional.pad(x, (0, 1, 1, 1)))
 
 
+class Windowed(nn.MaxPool2d):
+    """A pooling whose last window, which overhangs, is not there at stride 1."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.relu())
+
+
 LAYERS = {
     "padded conv": lambda: nn.Conv2d(3, 6, 3, 2, 1),
     "conv": lambda: nn.Conv2d(3, 6, 3, 2),
@@ -30,6 +37,7 @@ LAYERS = {
     "padded max": lambda: nn.MaxPool2d(3, 2, 1),
     "overhanging average": lambda: nn.AvgPool2d(3, 2, 1, ceil_mode=True),
     "power": lambda: nn.LPPool2d(2, 2),
+    "overhanging power": lambda: nn.LPPool2d(3, 2, ceil_mode=True),
     "a stranger's conv": lambda: Standardised(3, 6, 3, 2),
     "told a size": lambda: nn.AdaptiveAvgPool2d((4, 5)),
 }
@@ -195,9 +203,21 @@ def test_two_layers_of_a_network_take_another_size_and_the_old_one_again():
     assert torch.equal(model(pictures(2, 12)), wanted)
 
 
-def test_compiled_networks_follow_the_size_too():
+def test_where_windows_overhang_at_another_size_only_the_layer_is_asked():
+    layer, size = Windowed(3, 2, ceil_mode=True), (9, 11)
+    model, wanted = nn.Sequential(layer), layer(torch.zeros(1, 3, 12, 12)).shape
+    pool = random_pool(layer, size, "after")
+    replace(model, {"0": pool}, mode="after", on_resize="interpolate", in_shapes={"0": size})
+    assert wanted == (1, 3, 6, 6) == model(torch.zeros(1, 3, 12, 12)).shape
+
+
+@pytest.mark.parametrize(("kind", "mode"), [("max", "replace"), ("padded conv", "after")])
+def test_compiled_networks_follow_the_size_too_without_a_graph_break(kind, mode):
     torch.compiler.reset()
-    model, _ = interpolating()
-    compiled = torch.compile(model, backend="aot_eager")
-    for size in (8, 10, 10, 8):
-        torch.testing.assert_close(compiled(pictures(2, size)), model(pictures(2, size)))
+    model = nn.Sequential(LAYERS[kind]())
+    pool = random_pool(model[0], (8, 8), mode)
+    replace(model, {"0": pool}, mode=mode, on_resize="interpolate")
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+    with torch.no_grad():
+        for size in (8, 10, 10, 8):
+            torch.testing.assert_close(compiled(pictures(2, size)), model(pictures(2, size)))

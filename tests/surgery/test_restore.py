@@ -196,15 +196,15 @@ def test_new_parameters_join_the_last_group_where_none_left():
     assert optimizer.param_groups[1]["params"][-1] is pool.weight
 
 
-def test_a_shared_pooling_joins_once():
+def test_a_pooling_for_two_layers_joins_once_for_each():
     model = toy()
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     pool = halving(8, 2, trainable=True)
-    replace(model, {MAIN: pool}, optimizer=optimizer)
-    replace(model, {SHORTCUT: pool}, optimizer=optimizer)
+    replace(model, {MAIN: pool, SHORTCUT: pool}, optimizer=optimizer)
     params = optimizer.param_groups[0]["params"]
     assert sum(p is pool.weight for p in params) == 1
-    assert len(params) == len(list(model.parameters()))
+    assert {id(p) for p in params} == {id(p) for p in model.parameters()}
+    assert len(params) == len(list(toy().parameters())) - 2
 
 
 def test_a_pooling_that_the_optimiser_knows_already_does_not_join_again():

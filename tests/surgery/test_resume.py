@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from foveapool import ClosedFormPooling
 from foveapool.surgery import passes, resume
@@ -32,9 +33,12 @@ class Breaking:
     def __len__(self) -> int:
         return len(loader())
 
+    def batches(self) -> list[tuple[Tensor, Tensor]]:
+        return loader()
+
     def __iter__(self):
         self.started += 1
-        for number, batch in enumerate(loader()):
+        for number, batch in enumerate(self.batches()):
             if (self.started, number) == (self.reading, self.batch):
                 raise OSError("the disk is gone")
             yield batch
@@ -97,9 +101,9 @@ def test_an_unsolvable_fit_keeps_its_sums(tmp_path):
     assert sizes == [1]
 
 
-def half_done(folder: Path, **settings: object) -> dict[str, bytes]:
+def half_done(folder: Path, reading: int = 2) -> dict[str, bytes]:
     with pytest.raises(OSError, match="the disk is gone"):
-        ClosedFormPooling(**settings).fit(toy(), Breaking(2, 3), MAIN, resume=folder)
+        ClosedFormPooling().fit(toy(), Breaking(reading, 3), MAIN, resume=folder)
     return contents(folder)
 
 
@@ -148,12 +152,85 @@ def test_settings_that_only_matter_for_solving_may_change(tmp_path):
     ClosedFormPooling(alpha=3.0).fit(toy(), loader(), MAIN, resume=tmp_path / "sums")
 
 
+def relabelled() -> list[tuple[Tensor, Tensor]]:
+    return [(images, labels.flip(0)) for images, labels in loader()]
+
+
+@pytest.mark.parametrize("batches", [loader(50)[::-1], relabelled()], ids=["images", "labels"])
+@pytest.mark.parametrize("reading", [2, 3], ids=["in pass 1", "in pass 2"])
+def test_sums_do_not_go_on_with_other_data(tmp_path, reading, batches):
+    before = half_done(tmp_path / "sums", reading=reading)
+    message = r"sums: got sums that were begun with another .*shuffle=False.*give another folder"
+    with pytest.raises(ValueError, match=message):
+        ClosedFormPooling().fit(toy(), batches, MAIN, resume=tmp_path / "sums")
+    assert contents(tmp_path / "sums") == before
+
+
+def test_a_pass_does_not_go_on_in_another_order_though_the_look_before_it_was_the_same(tmp_path):
+    class Turning(Breaking):
+        """Begins with another batch in each reading, the same ones in each process."""
+
+        def batches(self) -> list[tuple[Tensor, Tensor]]:
+            return loader()[self.started :] + loader()[: self.started]
+
+    with (
+        pytest.warns(
+            UserWarning, match="resume: the loader's first batch is another in each"
+        ) as told,
+        pytest.raises(OSError, match="the disk is gone"),
+    ):
+        ClosedFormPooling().fit(toy(), Turning(3, 3), MAIN, resume=tmp_path / "sums")
+    assert [warning.filename for warning in told] == [__file__]
+    with pytest.raises(ValueError, match="the loader does not keep its order"):
+        ClosedFormPooling().fit(toy(), Turning(9, 0), MAIN, resume=tmp_path / "sums")
+
+
+def test_sums_that_are_refused_do_not_stay(tmp_path):
+    half_done(tmp_path / "sums", reading=3)
+    with pytest.raises(ValueError, match=r"as in the first pass; .*process-0 were deleted: fit ag"):
+        ClosedFormPooling().fit(toy(), [*loader(), loader()[0]], MAIN, resume=tmp_path / "sums")
+    assert not (tmp_path / "sums").exists()
+    fit = ClosedFormPooling().fit(toy(), loader(), MAIN, resume=tmp_path / "sums")
+    wanted = ClosedFormPooling().fit(toy(), loader(), MAIN)
+    assert torch.equal(fit.operator_.weight, wanted.operator_.weight)
+
+
+def test_neither_do_those_of_classes_that_are_refused(tmp_path):
+    images, labels = loader()[-1]
+    rare = [*loader()[:-1], (images, labels + torch.tensor([0, 0, 0, 0, 2]))]
+    with pytest.raises(ValueError, match=r"fewer than two samples .* were deleted: fit again"):
+        ClosedFormPooling().fit(toy(), rare, MAIN, resume=tmp_path / "sums")
+    ClosedFormPooling().fit(toy(), loader(), MAIN, resume=tmp_path / "sums")
+
+
 def test_a_file_that_is_gone_is_named(tmp_path):
     half_done(tmp_path / "sums")
     for path in (tmp_path / "sums").rglob("*.safetensors"):
         path.unlink()
-    with pytest.raises(FileNotFoundError, match=r"1-3-0\.safetensors: no such file"):
+    message = r"1-3-0\.safetensors: no such file.* damaged: delete .*process-0 to begin anew"
+    with pytest.raises(FileNotFoundError, match=message):
         ClosedFormPooling().fit(toy(), loader(), MAIN, resume=tmp_path / "sums")
+
+
+DAMAGES = {
+    "half a note": ("position.json", '{"fingerpr'),
+    "an empty note": ("position.json", ""),
+    "a note of something else": ("position.json", "[1, 2]"),
+    "a number for a note": ("position.json", "7"),
+    "a note of another version": ("position.json", '{"number": 1, "batches": 3, "total": null}'),
+    "half of the sums": ("1-3-0.safetensors", "half"),
+}
+
+
+@pytest.mark.parametrize(("name", "text"), DAMAGES.values(), ids=DAMAGES)
+def test_what_is_damaged_is_named_with_the_way_out(tmp_path, name, text):
+    half_done(tmp_path / "sums")
+    folder = tmp_path / "sums" / "process-0"
+    (folder / name).write_text(text)
+    with pytest.raises(ValueError, match=rf"{name}: .* damaged: delete {folder} to begin anew"):
+        ClosedFormPooling().fit(toy(), loader(), MAIN, resume=tmp_path / "sums")
+    shutil.rmtree(folder)
+    ClosedFormPooling().fit(toy(), loader(), MAIN, resume=tmp_path / "sums")
 
 
 def test_only_the_latest_sums_are_kept_and_other_files_stay(tmp_path):

@@ -7,7 +7,9 @@ import pytest
 import torch
 from torch import nn
 
+from foveapool.data.batches import resident
 from foveapool.training.checkpoint import CHECKPOINT
+from foveapool.training.evaluate import error_percent
 from foveapool.training.loop import train
 from foveapool.training.parallel import chosen_device
 from foveapool.training.progress import progress_bar
@@ -51,6 +53,34 @@ def test_weights_that_are_not_finite_are_not_saved(tmp_path):
     with pytest.raises(FloatingPointError, match=r"weights that are not finite after 1 epochs"):
         train(network, toy_data(), recipe, device="cpu", folder=tmp_path)
     assert not (tmp_path / CHECKPOINT).exists()
+
+
+@pytest.mark.parametrize("folder", [None, "run"])
+def test_a_last_update_that_is_one_too_many_is_no_result(tmp_path, folder):
+    recipe, network = toy_recipe(1, batch_size=64), toy_network()
+    network.head.weight.register_hook(lambda gradient: gradient * float("nan"))
+    message = r"weights that are not finite after .* steps, wanted .*no checkpoint.*\(0.05 there\)"
+    with pytest.raises(FloatingPointError, match=message):
+        train(network, toy_data(), recipe, device="cpu", folder=folder and tmp_path / folder)
+
+
+@pytest.mark.parametrize("wrong", ["nan", "inf"])
+def test_outputs_that_are_not_finite_are_no_errors_to_count(wrong):
+    class Overflows(nn.Sequential):
+        """Well as long as it trains: its weights and losses are numbers, its answers are not."""
+
+        def forward(self, images):
+            outputs = super().forward(images)
+            if not self.training and len(images) > 1:
+                outputs[:3, 1] = float(wrong)
+            return outputs
+
+    message = r"outputs that are not finite for 3 of 40 images, wanted .*Lower the learning rate"
+    with pytest.raises(FloatingPointError, match=message):
+        train(Overflows(toy_network()), toy_data(), toy_recipe(1), device="cpu")
+    _, test = resident(toy_data(), "cpu")
+    with pytest.raises(FloatingPointError, match=r"for 3 of 40 images, wanted finite numbers$"):
+        error_percent(Overflows(toy_network()), test)
 
 
 def test_a_full_disk_is_reported_and_the_old_checkpoint_kept(tmp_path):

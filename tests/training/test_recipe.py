@@ -111,3 +111,17 @@ def test_an_unknown_recipe_is_answered_with_those_there_are():
         named_recipe("cnn-cifr")
     with pytest.raises(ValueError, match=r"the paper has none for npz:x; wanted one of cnn-cifar"):
         paper_recipe("cnn", "npz:x")
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_course_of_other_length_falls_at_the_same_shares_of_it(name):
+    recipe = RECIPES[name]
+    assert recipe.over(recipe.epochs) == recipe
+    twice = recipe.over(2 * recipe.epochs)
+    for epoch in range(recipe.epochs):
+        assert twice.rate(2 * epoch) == twice.rate(2 * epoch + 1) == recipe.rate(epoch)
+
+
+def test_a_course_too_short_for_its_milestones_keeps_those_it_has_room_for():
+    assert Recipe(**PLAIN, milestones=(1,)).over(1).milestones == (1,)
+    assert RECIPES["resnet18-cifar"].over(2).milestones == (1,)

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from foveapool.pooling.storage import load_tensors
 from foveapool.training.checkpoint import CHECKPOINT, RunFolder, load_weights
 from foveapool.training.loop import train
 
-from .toys import same, toy_data, toy_network, toy_recipe
+from .toys import same, toy_data, toy_images, toy_network, toy_recipe
 
 # Each try is a process of its own, forked from one that has imported all of torch and run nothing.
 KILLED_TEN_TIMES = """
@@ -148,6 +149,28 @@ def test_without_resuming_it_starts_afresh(tmp_path):
     assert [progress.done for progress in seen] == list(range(13))
 
 
+def test_the_old_checkpoint_is_gone_before_anyone_is_told_of_the_new_training(tmp_path):
+    train(toy_network(), **options(tmp_path))
+    there = []
+    train(
+        toy_network(),
+        **options(
+            tmp_path,
+            progress=lambda now: there.append((tmp_path / CHECKPOINT).exists()),
+            resume=False,
+        ),
+    )
+    assert there[0] is False and there[-1] is True
+
+
+def test_the_old_checkpoint_stays_where_a_new_training_is_refused(tmp_path, monkeypatch):
+    train(toy_network(), **options(tmp_path))
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    with pytest.raises(ImportError, match="tensorboard: not installed"):
+        train(toy_network(), **options(tmp_path, resume=False, tensorboard=True))
+    assert load_weights(toy_network(), tmp_path).epoch == 3
+
+
 def test_metrics_beyond_the_checkpoint_are_cut(tmp_path):
     train(toy_network(), **options(tmp_path))
     path = tmp_path / "metrics.jsonl"
@@ -167,6 +190,24 @@ def test_weights_can_be_taken_from_a_run_folder(tmp_path):
         load_weights(toy_network("resnet18"), tmp_path)
     with pytest.raises(FileNotFoundError, match=r"checkpoint.safetensors: no such file"):
         load_weights(other, tmp_path / "none")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"data": toy_data(normalisation="image")}, "data.normalisation is channel there and ima"),
+        ({"data": replace(toy_data(), test=toy_images(40, 2))}, r"data.content is \w+ there and "),
+        ({"seed": 1}, r"seed is 0 there and 1 here; wanted them with the images"),
+    ],
+)
+def test_weights_are_not_taken_for_what_they_were_not_trained_with(tmp_path, change, message):
+    train(toy_network(), **options(tmp_path))
+    network, start = toy_network(seed=9), toy_network(seed=9)
+    asked = {"data": replace(toy_data(None), name="moved"), "seed": 0}
+    with pytest.raises(ValueError, match=rf"weights of another training: {message}"):
+        load_weights(network, tmp_path, **{**asked, **change})
+    assert same(network, start)
+    assert load_weights(network, tmp_path, **asked).epoch == 3
 
 
 @pytest.mark.parametrize(

@@ -6,19 +6,85 @@ Where a source has none of what a figure needs, the error says which source woul
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 import typer
 
+from foveapool.cli.fit import RUN
+from foveapool.cli.pooled_maps import operator_file
+from foveapool.pooling.module import LinearPool2d
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.pooling.scatter import Scatter
 from foveapool.pooling.solve import sweep_pooling
 from foveapool.records import Row, read_rows
 from foveapool.report.accounts import NO_OPERATOR, Account, Curve
 from foveapool.report.collect import UNNAMED, account_of
-from foveapool.runs import STUDY
+from foveapool.report.saved import adapter_folder, adapter_pools, saved_fit
+from foveapool.runs import STUDY, TRAINING
+
+Found = TypeVar("Found", bound=Hashable)
+
+
+def weights_in(source: Path, layer: str | None = None) -> PoolingOperator | LinearPool2d:
+    """The operator that `source` is or has in it, or the layer of an adapter."""
+    folder = adapter_folder(source)
+    if folder is None:
+        return PoolingOperator.load(operator_path(source, layer))
+    if saved_fit(source) is not None:
+        raise ValueError(
+            f"{source}: got a fit and an adapter in one folder, wanted one of them; "
+            "name the adapter's file or an operator's"
+        )
+    return _of_layer(folder, adapter_pools(folder), layer)
+
+
+def operator_path(source: Path, layer: str | None = None) -> Path:
+    """The operator's file that `source` is or, as the only one or that of a layer, has in it.
+
+    `layer` is a name where ClosedFormPooling.save wrote the folder, and a number elsewhere.
+    """
+    fit = saved_fit(source)
+    if fit is not None:
+        return _of_layer(source, fit.operators, layer)
+    if adapter_folder(source) is not None:
+        raise ValueError(
+            f"{source}: got an adapter, which holds weights and neither eigenvalues nor maps, "
+            "wanted an operator; `foveapool figures operator` draws the weights"
+        )
+    if source.is_file() and layer is not None:
+        raise ValueError(
+            f"layer: got {layer!r} and a file, {source}, which is of one layer; wanted one or the "
+            "other: leave it out, or name the folder"
+        )
+    if layer is not None and not layer.isdecimal():
+        raise ValueError(
+            f"layer: got {layer!r} for {source}, wanted a number, as `foveapool fit` and `study` "
+            "count their layers; names are those of a folder that ClosedFormPooling.save wrote"
+        )
+    return operator_file(source, None if layer is None else int(layer))
+
+
+def has_network(operator: Path) -> bool:
+    """Whether the folder of an operator's file tells of the network that it was fitted on."""
+    fit = saved_fit(operator.parent)
+    if fit is not None and operator in fit.operators.values():
+        return False
+    return any((operator.parent / note).is_file() for note in (TRAINING, RUN))
+
+
+def _of_layer(source: Path, found: Mapping[str, Found], layer: str | None) -> Found:
+    """What is there for a layer; without a name, the only one, which layers may share."""
+    names = ", ".join(found)
+    if layer is None:
+        if len(set(found.values())) > 1:
+            raise ValueError(f"{source}: got the layers {names}, wanted one; name it by --layer")
+        layer = next(iter(found))
+    if layer not in found:
+        raise ValueError(f"layer: got {layer!r} for {source}, wanted one of {names}")
+    return found[layer]
 
 
 def sweeps_in(sources: Sequence[Path], text: str) -> dict[str, list[PoolingOperator]]:
@@ -30,11 +96,9 @@ def sweeps_in(sources: Sequence[Path], text: str) -> dict[str, list[PoolingOpera
     found: dict[str, list[PoolingOperator]] = {}
     for source in sources:
         scatters = _scatters(source)
-        for path, scatter in scatters.items():
+        for name, scatter in scatters.items():
             halves = [(size + 1) // 2 for size in scatter.in_shape]
-            named = re.fullmatch(r"scatter-(.+)-[0-9a-f]{8}", path.stem)
-            swept = sweep_pooling(scatter, halves, alphas, window=scatter.window)
-            found[named[1] if named else path.stem] = list(swept)
+            found[name] = list(sweep_pooling(scatter, halves, alphas, window=scatter.window))
         for family in () if scatters else _account(source).families:
             if len(family.operators) > 1:
                 found[family.label] = list(family.operators)
@@ -46,13 +110,25 @@ def sweeps_in(sources: Sequence[Path], text: str) -> dict[str, list[PoolingOpera
     return found
 
 
-def _scatters(source: Path) -> dict[Path, Scatter]:
+def _scatters(source: Path) -> dict[str, Scatter]:
+    """Scatter by what it is called: its layers, or else its file."""
+    fit = saved_fit(source)
+    if fit is not None:
+        files = dict.fromkeys(fit.scatters.values())
+        return {", ".join(fit.layers(path)): Scatter.load(path) for path in files}
     if source.is_dir():
-        return {path: Scatter.load(path) for path in sorted(source.glob("scatter-*.safetensors"))}
+        found = sorted(source.glob("scatter-*.safetensors"))
+        return {_of_study(path): Scatter.load(path) for path in found}
     try:
-        return {source: Scatter.load(source)}
+        return {_of_study(source): Scatter.load(source)}
     except ValueError:
         return {}  # an operator's file, or what is neither, as reading it as one will say
+
+
+def _of_study(scatter: Path) -> str:
+    """The layer in the name of a study's scatter file; of another, the name."""
+    named = re.fullmatch(r"scatter-(.+)-[0-9a-f]{8}", scatter.stem)
+    return named[1] if named else scatter.stem
 
 
 def curves_in(sources: Sequence[Path]) -> list[Curve]:

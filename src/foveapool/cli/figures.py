@@ -10,9 +10,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from foveapool.cli.errors import user_errors
-from foveapool.cli.figure_sources import curves_in, ratio_rows, rows_in, sweeps_in
+from foveapool.cli.figure_sources import (
+    curves_in,
+    has_network,
+    operator_path,
+    ratio_rows,
+    rows_in,
+    sweeps_in,
+    weights_in,
+)
 from foveapool.cli.options import DataRoot, Device
-from foveapool.cli.pooled_maps import operator_file, pooled_maps
+from foveapool.cli.pooled_maps import pooled_maps
 from foveapool.data.registry import OFFICIAL, REDUCED
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.pooling.report import ALPHAS
@@ -33,8 +41,17 @@ Formats = Annotated[
     str, typer.Option(help="Write these instead, each with its own ending, such as png,pdf,svg.")
 ]
 Width = Annotated[float, typer.Option(help="Inches; one column of a paper.", min=1.0)]
-Layer = Annotated[int | None, typer.Option(help="Where a run has operators of several layers.")]
+Layer = Annotated[
+    str | None,
+    typer.Option(
+        help="Where there are several: the number in a run, the name in a folder that "
+        "ClosedFormPooling.save or foveapool.save wrote."
+    ),
+]
 Run = Annotated[Path, typer.Argument(help="An operator's file, or a folder with it.")]
+Pooling = Annotated[
+    Path, typer.Argument(help="An operator's file, a folder with it, or an adapter.")
+]
 Sweep = Annotated[
     list[Path],
     typer.Argument(help="Scatter files, folders with them, or runs with operators of many alphas."),
@@ -52,7 +69,7 @@ def _written(figure: Figure, out: Path, formats: str) -> None:
 
 @app.command("operator")
 def operator_command(
-    source: Run,
+    source: Pooling,
     out: Out,
     positions: Annotated[
         str | None, typer.Option(help="Places along each axis, or such as 3x5, down by across.")
@@ -63,7 +80,7 @@ def operator_command(
 ) -> None:
     """The weights at evenly spaced places of the output: red positive, blue negative."""
     with user_errors():
-        operator = PoolingOperator.load(operator_file(source, layer))
+        operator = weights_in(source, layer)
         shown = figures.operator_figure(operator, _positions(positions), width)
         _written(shown, out, formats)
 
@@ -83,7 +100,7 @@ def eigenvalues_command(
 ) -> None:
     """Eigenvalues and the gaps behind them over the output map."""
     with user_errors():
-        operator = PoolingOperator.load(operator_file(source, layer))
+        operator = PoolingOperator.load(operator_path(source, layer))
         _written(figures.eigenvalue_figure(operator, width), out, formats)
 
 
@@ -112,7 +129,13 @@ def maps_command(
     `foveapool fit` left an operator.
     """
     with user_errors():
-        path = operator_file(source, layer)
+        path = operator_path(source, layer)
+        if not has_network(path):
+            raise ValueError(
+                f"{path}: got an operator without its network, wanted one in a training of a study "
+                "or in a folder of `foveapool train`; maps that you have are drawn by "
+                "feature_map_figure of foveapool.report.figures"
+            )
         maps = pooled_maps(path, images, placement, data_root, device)
         other = channel if learned_channel is None else learned_channel
         shown = figures.feature_map_figure(

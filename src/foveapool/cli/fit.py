@@ -46,8 +46,18 @@ def fit_command(
     data_root: DataRoot = None,
     device: Device = None,
 ) -> None:
-    """Fits a pooling on a trained network and says what it found."""
+    """Fits a pooling on a network of `foveapool train` and says what it found.
+
+    A network of your own is fitted in Python: foveapool.ClosedFormPooling().fit(model, loader,
+    layer).
+    """
     with user_errors():
+        if not (run / RUN).is_file():
+            raise FileNotFoundError(
+                f"{run}: no {RUN} there, wanted a run folder of `foveapool train`; a network of "
+                "your own is fitted in Python, by foveapool.ClosedFormPooling().fit(model, "
+                "loader, layer)"
+            )
         facts = read_run(run)
         path = out or run / f"operator-{layer}.safetensors"
         # Mistakes are to be known before the seconds that the data take.
@@ -61,7 +71,7 @@ def fit_command(
         data = load_data(facts["data"], data_root, facts["data_seed"], **data_options(facts))
         setting = Setting(network=facts["network"], width=facts["width"])
         network = Trial(setting, data, Recipe("adam", 1e-3, 1), facts["seed"]).network()
-        done, wanted = load_weights(network, run).epoch, facts.get("epochs")
+        done, wanted = load_weights(network, run, data, facts["seed"]).epoch, facts.get("epochs")
         if wanted is not None and done < wanted:
             typer.echo(f"note: {run} is trained for {done} of {wanted} epochs", err=True)
         site = network.site(layer, placement)

@@ -58,10 +58,20 @@ def made(network: str, options: str = "{}") -> nn.Module:
         arguments = json.loads(options)
     except json.JSONDecodeError as error:
         raise ValueError(f"options: got {options!r}, wanted a JSON object ({error})") from error
+    if not isinstance(arguments, dict):
+        raise ValueError(
+            f"options: got {options!r}, wanted a JSON object of names and values, such as "
+            '{"width": 64}'
+        )
     module = _module(source)
     if not hasattr(module, name):
         raise ValueError(f"network: {source} has no {name!r}")
     value: Any = getattr(module, name)
+    if arguments and isinstance(value, nn.Module):
+        raise ValueError(
+            f"options: got {options!r} for {network}, which is a network already and takes none; "
+            "leave them out, or name the class or function that makes it"
+        )
     try:
         model = value if isinstance(value, nn.Module) else value(**arguments)
     except Exception as error:  # what makes a network of one's own may raise anything

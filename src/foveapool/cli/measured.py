@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from torch import nn
-
 from foveapool.cli.trained import Trained
 from foveapool.data.normalise import normaliser
 from foveapool.files import write_text
@@ -21,6 +19,7 @@ from foveapool.robustness.evaluate import Progress, evaluate
 from foveapool.robustness.result import RobustnessResult
 from foveapool.runs import read_json
 from foveapool.study.robust import robustness_rows
+from foveapool.training.configuration import shown_images
 from foveapool.training.parallel import chosen_device
 
 STUDY = "robustness"
@@ -40,10 +39,10 @@ class Asked:
     frost_folder: Path | None = None
     device: str | None = None
 
-    def facts(self, network: nn.Module) -> dict[str, Any]:
+    def facts(self, trained: Trained) -> dict[str, Any]:
         """All that the result depends on, as JSON can hold it."""
         checksum = 0
-        for tensor in network.state_dict().values():
+        for tensor in trained.network.state_dict().values():
             checksum = zlib.crc32(tensor.cpu().contiguous().numpy().data, checksum)
         return {
             "corruptions": list(self.corruptions),
@@ -55,6 +54,7 @@ class Asked:
             "frost_folder": None if self.frost_folder is None else str(self.frost_folder),
             "device": chosen_device(self.device).type,
             "weights": checksum,
+            **shown_images(trained.data),
         }
 
 
@@ -69,7 +69,7 @@ class Measured:
 
 def measured(trained: Trained, asked: Asked, progress: Progress | None = None) -> Measured:
     """The network's robustness; from its folder if it was measured in the same way before."""
-    path, facts = trained.folder / RESULT, asked.facts(trained.network)
+    path, facts = trained.folder / RESULT, asked.facts(trained)
     kept = _kept(path)
     if kept is not None and kept.get("asked") == facts:
         result = RobustnessResult.from_dict(kept["result"])

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from foveapool.cli.errors import user_errors
+from foveapool.cli.figure_sources import has_network
 from foveapool.cli.options import DataRoot
 from foveapool.cli.trained import trained_network
 from foveapool.files import check_file_place
@@ -20,6 +22,10 @@ from foveapool.study.maps import SampleMaps, layer_of, maps_of_fit, sample_maps
 from foveapool.study.training import Means
 
 PAGE = "report.html"
+NO_NETWORK = (
+    "No example maps: the network is not known here; write_page of foveapool.report.page takes "
+    "`examples` of your own."
+)
 
 
 def report_command(
@@ -27,8 +33,8 @@ def report_command(
         list[Path] | None,
         typer.Argument(
             metavar="[RUN]...",
-            help="Folders of runs or names in runs/; the last run if none. Several stand side "
-            "by side.",
+            help="Folders of runs or names in runs/, operators' files, folders of "
+            "ClosedFormPooling.save; the last run if none. Several stand side by side.",
         ),
     ] = None,
     out: Annotated[
@@ -79,6 +85,10 @@ def resolved(name: Path, runs: Path) -> Path:
 
 
 def _with_maps(account: Account, data_root: Path | None) -> Account:
+    bare = [each.path for each in account.families if each.path and each.examples is None]
+    if not all(map(has_network, bare)):
+        return replace(account, missing=(*account.missing, NO_NETWORK))
+
     def maps_before(operator: Path) -> SampleMaps:
         if (operator.parent / TRAINING).is_file():
             return maps_of_fit(operator, Means("cpu", data_root=data_root))

@@ -161,8 +161,9 @@ def evaluate_command(
         check_alike(ours, theirs)
         base, found = _all_measured(theirs, asked), _all_measured(ours, asked)
         against = mean_of([each.result for each in base]) if base else None
-        rows = rows_of(base, None, provenance()) if base else []
-        append_rows(results, [*rows, *rows_of(found, against, provenance())])
+        where = provenance(device)
+        rows = rows_of(base, None, where) if base else []
+        append_rows(results, [*rows, *rows_of(found, against, where)])
         data = ours[0].columns["data"]
         drawn = tables(mean_of([each.result for each in found]), against, data)
         if tables_folder is not None:

@@ -6,6 +6,7 @@ import datetime
 import os
 import re
 import tomllib
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,7 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from foveapool.cli.errors import user_errors
 from foveapool.cli.options import DataRoot, Device
 from foveapool.cli.results import show
-from foveapool.records import append_rows, check_target
+from foveapool.records import Row, append_rows, check_target, read_rows
 from foveapool.runs import Runs
 from foveapool.study.conduct import Plan, check_space, conduct, plan, so_far
 from foveapool.study.engine import Done, Engine, Here, Processes, Workers
@@ -102,6 +103,7 @@ def study_command(
         count = at_once or (1 if chosen_device(device).type == "cuda" else os.cpu_count() or 1)
         if results is not None:
             check_target(results)
+            _rows_in(results)
         if finished:
             if dry_run:
                 raise ValueError("--so-far: got --dry-run too, wanted one of them")
@@ -151,7 +153,7 @@ def _conduct(
             bar.update(task, completed=done.number, total=done.total)
 
         tables = conduct(study, Engine(runs, means, workers, report))
-    _hand_over(tables, results)
+    _hand_over(tables, results, console)
     typer.echo(f"in {runs.study(study.name)}")
 
 
@@ -166,17 +168,37 @@ def _told(training: Training) -> str:
 
 def _say_so_far(study: Study, runs: Runs, results: Path | None, console: Console) -> None:
     tables = so_far(study, runs)
-    _hand_over(tables, results)
+    _hand_over(tables, results, console)
     for trials in tables.unfinished:
         done = sum(runs.result(each.name, each.facts) is not None for each in trials.trainings)
         what = _told(trials.trainings[0])
         console.print(f"not finished: {what}, {done} of {len(trials.trainings)} seeds")
 
 
-def _hand_over(tables: Tables, results: Path | None) -> None:
+def _hand_over(tables: Tables, results: Path | None, console: Console) -> None:
     if results is not None:
-        append_rows(results, [*tables.selection, *tables.rows])
+        _add_rows(results, [*tables.selection, *tables.rows], console)
     show(tables.rows, "terminal")
+
+
+def _add_rows(results: Path, rows: Sequence[Row], console: Console) -> None:
+    """Adds those rows that the file does not have yet, whoever put them there and when."""
+    there = set(map(_measured, _rows_in(results)))
+    new = [row for row in rows if _measured(row) not in there]
+    append_rows(results, new)
+    if len(new) < len(rows):
+        console.print(f"{results}: {len(rows) - len(new)} of {len(rows)} rows were there already")
+
+
+def _rows_in(results: Path) -> list[Row]:
+    """The rows that a file has by now; refuses one that was damaged."""
+    return read_rows(results) if results.exists() and results.stat().st_size else []
+
+
+def _measured(row: Row) -> str:
+    """What a row says but for command and date; as text, since nan does not equal itself."""
+    mean, deviation = float(row.mean), float(row.deviation)
+    return str(replace(row, mean=mean, deviation=deviation, command="", date=""))
 
 
 def _say_plan(study: Study, runs: Runs, means: Means, at_once: int) -> None:

@@ -43,7 +43,11 @@ def train_command(
     momentum: Annotated[float | None, typer.Option(help="SGD's momentum, Adam's beta.")] = None,
     weight_decay: Annotated[float | None, typer.Option(help="Weight decay.")] = None,
     milestones: Annotated[
-        str | None, typer.Option(help="Epochs at which the rate drops, such as 150,250.")
+        str | None,
+        typer.Option(
+            help="Epochs at which the rate drops, such as 150,250; the recipe's, moved in "
+            "proportion to --epochs, if not given."
+        ),
     ] = None,
     gamma: Annotated[float | None, typer.Option(help="What the rate is multiplied by.")] = None,
     width: Annotated[int, typer.Option(help="Channels of the first convolution.")] = 64,
@@ -178,6 +182,8 @@ def _recipe(given: str | None, network: str, data: str, flags: dict[str, Any]) -
     else:
         base = named_recipe(given)
     changes = {name: value for name, value in flags.items() if value is not None}
+    if "epochs" in changes and "milestones" not in changes:
+        base = base.over(changes["epochs"])
     return dataclasses.replace(base, **changes)
 
 

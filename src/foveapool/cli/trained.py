@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +10,10 @@ from torch import nn
 
 from foveapool.cli.fit import RUN, data_options, read_run
 from foveapool.data.images import DataSet
+from foveapool.pooling.operator import PoolingOperator
 from foveapool.pooling.storage import load_tensors
-from foveapool.runs import TRAINING, Runs, read_json
-from foveapool.study.fits import WEIGHTS, operators_of
+from foveapool.runs import TRAINING, read_json
+from foveapool.study.fits import WEIGHTS
 from foveapool.study.setting import Setting
 from foveapool.study.training import Means, Source, Training, data_of, trial_of
 from foveapool.study.trials import data_label, place
@@ -41,16 +42,49 @@ def trained_network(folder: Path, data_root: Path | None = None) -> Trained:
                 f"{folder / WEIGHTS}: no such file; a study keeps the weights of networks with "
                 "poolings only with --keep: do it again so, into another folder of runs"
             )
-        operators = operators_of(training, Runs(folder.parents[1]), means)
-        network = trial_of(training, means).network(operators)
-        network.load_state_dict(load_tensors(folder / WEIGHTS, "weights")[0])
+        network = trial_of(training, means).network(_operators(folder, training))
+        _fill(network, folder / WEIGHTS, training)
         columns = {"epochs": str(training.recipe.epochs), "batch": str(training.recipe.batch_size)}
     else:
         training = _of_train(folder)
         network = trial_of(training, means).network()
-        columns = {"epochs": str(load_weights(network, folder).epoch)}
+        done = load_weights(network, folder, data_of(training, means), training.seed)
+        columns = {"epochs": str(done.epoch)}
     columns |= place(training.setting, training.recipe) | {"data": data_label(training)}
     return Trained(folder, network, data_of(training, means), training.seed, columns)
+
+
+def _operators(folder: Path, training: Training) -> dict[int, PoolingOperator]:
+    """The operators of its closed forms, by layer, from their files: nothing is fitted here."""
+    found, pools = {}, training.setting.pools
+    for count, pool in enumerate(pools, 1):
+        if not pool.is_fitted:
+            continue
+        # One that others were put in after lies with the training that ended with it.
+        until = replace(training, setting=replace(training.setting, pools=pools[:count]))
+        own = folder / f"operator-{pool.layer}.safetensors"
+        places = [own, folder.parent / until.name / own.name]
+        if (path := next((place for place in places if place.is_file()), None)) is None:
+            raise FileNotFoundError(
+                f"{own}: no such file, wanted the operator that the network was trained with; copy "
+                f"it from its folder of runs, where it is trainings/{until.name}/{own.name}"
+            )
+        found[pool.layer] = PoolingOperator.load(path)
+    return found
+
+
+def _fill(network: nn.Module, path: Path, training: Training) -> None:
+    """Fills the network with the weights that a study kept of this training, and no others."""
+    weights, facts = load_tensors(path, "weights")
+    if facts.get("training") != training.name:
+        raise ValueError(
+            f"{path}: holds the weights of {facts.get('training')}, wanted those of "
+            f"{training.name}, which {TRAINING} beside it tells of"
+        )
+    try:
+        network.load_state_dict(weights)
+    except RuntimeError as error:
+        raise ValueError(f"{path}: not the weights of this network: {error}") from error
 
 
 def _of_study(folder: Path) -> Training:

@@ -78,10 +78,12 @@ def _image_statistics(pixels: Tensor) -> tuple[Tensor, Tensor]:
         empty = torch.zeros(0, 1, 1, 1, dtype=torch.float64, device=pixels.device)
         return empty, empty
     # Sums of bytes and of their squares are whole numbers: the same on every device.
-    wide = [part.flatten(1).long() for part in pixels.split(1024)]
-    count = pixels[0].numel()
-    mean = torch.cat([part.sum(1) for part in wide]).double() / count
-    square = torch.cat([part.square().sum(1) for part in wide]).double() / count
+    sums = torch.empty(2, len(pixels), dtype=torch.int64, device=pixels.device)
+    for part, (first, second) in zip(pixels.split(1024), sums.split(1024, 1), strict=True):
+        wide = part.flatten(1).long()
+        first.copy_(wide.sum(1))
+        second.copy_(wide.square_().sum(1))
+    mean, square = sums.double() / pixels[0].numel()
     deviation = (square - mean**2).clamp(min=0).sqrt()
     return mean.view(-1, 1, 1, 1), deviation.view(-1, 1, 1, 1)
 

@@ -5,14 +5,14 @@ Downloading one file is in `fetch.py`, unpacking in `archive.py`.
 
 from __future__ import annotations
 
-import fcntl
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from foveapool.data.archive import unpack
 from foveapool.data.fetch import Progress, fetch, no_progress
 from foveapool.data.official import Edition, OfficialSet, find_edition, folders, look_for
+from foveapool.files import held
 
 
 def download(official: OfficialSet, root: Path, progress: Progress = no_progress) -> Path:
@@ -23,7 +23,7 @@ def download(official: OfficialSet, root: Path, progress: Progress = no_progress
     """
     home, _ = folders(official, root)
     if not _whole(official, root):
-        with _lock(home, official, progress):
+        with _alone(home, official, progress):
             if not _whole(official, root):
                 _fill(home, official, root, progress)
     return find_edition(official, root).folder
@@ -61,13 +61,13 @@ def _begun(official: OfficialSet, root: Path) -> tuple[Edition, Path] | None:
 
 
 @contextmanager
-def _lock(home: Path, official: OfficialSet, progress: Progress) -> Iterator[None]:
-    """Holds the set's folder for one process; the lock goes with the process, even if killed."""
-    home.mkdir(parents=True, exist_ok=True)
-    with open(home / ".lock", "w") as file:
+def _alone(home: Path, official: OfficialSet, progress: Progress) -> Iterator[None]:
+    """Holds the set's folder for this process; says so where it has to wait for another."""
+    lock = home / ".lock"
+    with ExitStack() as stack:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            stack.enter_context(held(lock))
         except BlockingIOError:
             progress(f"waiting for another download of {official.name}", 0, 0)
-            fcntl.flock(file, fcntl.LOCK_EX)
+            stack.enter_context(held(lock, wait=True))
         yield

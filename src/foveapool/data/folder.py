@@ -24,11 +24,7 @@ def read_folder(path: Path, size: int | tuple[int, int] | None = None) -> DataSe
     resize = (size, size) if isinstance(size, int) else size
     if resize is not None and (len(resize) != 2 or min(resize) < 1):
         raise ValueError(f"size: got {size!r}, wanted a number of pixels or (H, W)")
-    classes = _classes(path / "train")
-    if (found := _classes(path / "test")) != classes:
-        odd = ", ".join(sorted(set(found) ^ set(classes)))
-        raise ValueError(f"{path}: only one of train and test has {odd}; wanted the same classes")
-    files = {part: _files(path / part, classes) for part in ("train", "test")}
+    classes, files = _classes(path / "train"), image_files(path)
     model, _ = files["train"][0]
     shape = _pixels(model, resize).shape
 
@@ -48,6 +44,18 @@ def read_folder(path: Path, size: int | tuple[int, int] | None = None) -> DataSe
 
     name = f"folder:{path}"
     return DataSet(name, read("train"), read("test"), normalisation="channel", augmentation=None)
+
+
+def image_files(path: Path) -> dict[str, list[tuple[Path, int]]]:
+    """The files that are read from `path`, and no others, with their labels: of train and of test.
+
+    Links are followed at `path`, train, test and the classes; below a class they are not.
+    """
+    classes = _classes(path / "train")
+    if (found := _classes(path / "test")) != classes:
+        odd = ", ".join(sorted(set(found) ^ set(classes)))
+        raise ValueError(f"{path}: only one of train and test has {odd}; wanted the same classes")
+    return {part: _files(path / part, classes) for part in ("train", "test")}
 
 
 def _classes(folder: Path) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zipfile
 import zlib
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -39,7 +40,7 @@ def read_npz(path: Path) -> DataSet:
     Images are uint8 (n, H, W, C), (n, C, H, W) with 1 or 3 channels, or grey (n, H, W); labels
     whole numbers from 0 on. There may stand beside them: a string `normalisation`, "image" or
     "channel" (the default); the names of the `classes`, else they are named by their numbers;
-    `augmentation`, pixels to pad by and 1 to mirror. Nothing is unpickled.
+    `augmentation`, pixels to pad by and 1 to mirror, else 0. Nothing is unpickled.
     """
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file, wanted an .npz with {', '.join(_ARRAYS)}")
@@ -58,7 +59,7 @@ def read_npz(path: Path) -> DataSet:
     try:
         labels = {part: _labels(f"{part}_labels", arrays) for part in ("train", "test")}
         count = 1 + max(int(labels["train"].max()), int(labels["test"].max()))
-        classes = tuple(map(str, choices.get("classes", range(count))))
+        classes = _class_names(choices.get("classes", np.arange(count)))
         train, test = (
             Images(_images(f"{part}_images", arrays), labels[part], classes)
             for part in ("train", "test")
@@ -66,8 +67,8 @@ def read_npz(path: Path) -> DataSet:
         normalisation = _normalisation(str(choices.get("normalisation", "channel")))
         augmentation = None
         if "augmentation" in choices:
-            pad, flip = choices["augmentation"].tolist()
-            augmentation = Augmentation(int(pad), bool(flip))
+            side = min(train.images.shape[2:])
+            augmentation = _augmentation(choices["augmentation"], side)
         return DataSet(f"npz:{path}", train, test, normalisation, augmentation)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
@@ -79,6 +80,29 @@ def _normalisation(value: str) -> Normalisation:
     if value == "image":
         return "image"
     raise ValueError(f"normalisation: got {value!r}, wanted 'channel' or 'image'")
+
+
+def _class_names(array: np.ndarray) -> tuple[str, ...]:
+    if array.ndim != 1:
+        raise ValueError(f"classes: got shape {array.shape}, wanted a list of names")
+    names = tuple(array.astype(str).tolist())
+    if twice := sorted(name for name, times in Counter(names).items() if times > 1):
+        raise ValueError(
+            f"classes: got {', '.join(map(repr, twice))} more than once, wanted a name a class"
+        )
+    return names
+
+
+def _augmentation(array: np.ndarray, side: int) -> Augmentation:
+    """What the two numbers say; images of that side must not be moved out of sight."""
+    if array.dtype.kind in "biuf" and array.shape == (2,):
+        pad, flip = array.tolist()
+        if pad in range(side) and flip in (0, 1):
+            return Augmentation(int(pad), bool(flip))
+    raise ValueError(
+        f"augmentation: got {array.tolist()!r}, wanted two numbers such as [4, 1]: pixels to pad "
+        f"by, 0 to {side - 1}, less than the images' side, and 1 to mirror half of them, else 0"
+    )
 
 
 def _labels(name: str, arrays: dict[str, np.ndarray]) -> Tensor:

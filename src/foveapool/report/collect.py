@@ -1,4 +1,4 @@
-"""From folders to accounts: studies, trainings, folders of `foveapool train`, operator files.
+"""From folders to accounts: studies, trainings, folders of `foveapool train`, fits, operator files.
 
 What is missing or cannot be read is said in the account, and the rest is shown; a folder that is
 no run at all is an error.
@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from foveapool.records import Row, read_rows
-from foveapool.report.accounts import NO_OPERATOR, Account
+from foveapool.report.accounts import NO_OPERATOR, Account, Family, family
 from foveapool.report.operator_files import file_families, training_families
+from foveapool.report.saved import FIT, SavedFit, adapter_folder, saved_fit
 from foveapool.report.told import (
     METRICS,
     TrainingFolder,
@@ -31,7 +32,7 @@ EXAMPLE = Path(__file__).parent / "assets" / "example"  # scripts/make_example_o
 
 def account_of(path: Path) -> Account:
     """What is known of the run at a path: a study, a training, or a folder or file of operators."""
-    if path.is_file() and path.suffix == ".safetensors":
+    if path.is_file() and adapter_folder(path) is None:
         return _of_files(path.name, [path])
     if (path / STUDY).is_file():
         return _of_study(path)
@@ -40,13 +41,20 @@ def account_of(path: Path) -> Account:
     if (path / RUNS).is_file():
         return account_of(last_run(path))
     files = sorted(path.glob("operator*.safetensors"))
-    if (path / NOTE).is_file() or files:
-        return _of_files(path.name, files, path)
+    if (path / NOTE).is_file() or (path / FIT).is_file() or files:
+        return _of_files(path.absolute().name, files, path)
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such file or folder, wanted a run")
+    if adapter_folder(path) is not None:
+        raise ValueError(
+            f"{path}: not a run: got an adapter, whose poolings have weights but no eigenvalues "
+            f"and no separability; `foveapool figures operator {path} --out FILE` draws the "
+            "weights, and what ClosedFormPooling.save wrote has all of it"
+        )
     raise ValueError(
         f"{path}: not a run: got no {STUDY}, {TRAINING}, {NOTE} or operator*.safetensors in it; "
-        "wanted a folder that `foveapool study`, `train` or `fit` wrote, or an operator's file"
+        "wanted a folder that `foveapool study`, `train` or `fit` or ClosedFormPooling.save "
+        "wrote, or an operator's file"
     )
 
 
@@ -195,23 +203,42 @@ def _of_training(folder: Path) -> Account:
 
 
 def _of_files(title: str, files: Sequence[Path], folder: Path | None = None) -> Account:
-    """Operators as files, perhaps in a folder of `foveapool train`."""
+    """Operators as files, perhaps in a folder of `foveapool train` or of a fit."""
     missing: list[str] = []
+    fit = saved_fit(folder or files[0].parent)
+    if folder is not None and fit is not None:
+        files = list(dict.fromkeys((*fit.operators.values(), *files)))  # as the layers come
     found = file_families(files, missing)
     if folder is None and not found:
-        raise ValueError(missing[0])
+        # What could not be read may begin with its path already.
+        said = missing[0].removeprefix(f"{files[0].name}: ")
+        raise ValueError(said if said.startswith(str(files[0])) else missing[0])
+    if fit is not None:
+        found = tuple(_by_layers(each, fit) for each in found)
     told: list[tuple[str, str]] = []
     curve = None
     if folder is not None:
-        try:
-            note = read_json(folder / NOTE)
-            title = str(note.pop("title", title))
-            told = [(key.replace("_", " "), str(value)) for key, value in note.items()]
-        except (OSError, ValueError):
-            missing.append(f"No {NOTE}: data and network of these operators are not known.")
+        if fit is not None and not (folder / NOTE).is_file():
+            told = list(fit.settings)
+        else:
+            try:
+                note = read_json(folder / NOTE)
+                title = str(note.pop("title", title))
+                told = [(key.replace("_", " "), str(value)) for key, value in note.items()]
+            except (OSError, ValueError):
+                missing.append(f"No {NOTE}: data and network of these operators are not known.")
         curve = read_curve(folder / METRICS, UNNAMED)
         if not found:
             missing.append(f"{NO_OPERATOR}: fit one with `foveapool fit`.")
     told.append(("folder" if folder else "file", str(folder or files[0])))
     curves = () if curve is None else (curve,)
     return Account(title, tuple(told), found, curves=curves, missing=tuple(missing))
+
+
+def _by_layers(each: Family, fit: SavedFit) -> Family:
+    """The family under the names that the fit knows; a file that is not of it keeps its own."""
+    if each.path is None:
+        return each
+    names = fit.layers(each.path)
+    name = f"layer{'s' if names[1:] else ''} {', '.join(names)}" if names else each.path.stem
+    return family(name, each.operators, each.examples, each.path)

@@ -9,6 +9,7 @@ import numpy as np
 from torch import Tensor
 
 from foveapool.pooling.grid import centres
+from foveapool.pooling.module import LinearPool2d
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.report.style import (
     COLUMN,
@@ -43,7 +44,7 @@ def spread(size: int, count: int) -> list[int]:
 
 @styled
 def operator_figure(
-    operator: PoolingOperator,
+    operator: PoolingOperator | LinearPool2d,
     positions: int | tuple[int, int] | None = None,
     width: float = COLUMN,
 ) -> Figure:
@@ -52,14 +53,15 @@ def operator_figure(
     `positions` along each axis, or (down, across); three, where there are as many. Red is
     positive, blue negative, white zero, on one scale that five weights in a thousand may exceed;
     dots mark what is negative, for those who see no colours. Ticks at the frame point to the place
-    on which a map is centred.
+    on which a map is centred; a layer, trained or not, does not know, and has the paper's.
     """
     height, across = _map_shape(operator)
     rows, columns = _places(operator, positions)
     shown = _over_maps(operator.weight, operator)[:, rows][:, :, columns]
     shown = shown.reshape(*shown.shape[:3], height, across)
     limit = float(np.quantile(np.abs(shown), 0.995)) or 1.0
-    middle = centres(operator.in_shape, operator.out_shape, operator.settings.centre)
+    centre = operator.settings.centre if isinstance(operator, PoolingOperator) else "paper"
+    middle = centres(operator.in_shape, operator.out_shape, centre)
     middle = middle.reshape(*operator.out_shape, 2) - 1
 
     blocks = min(operator.components, 2)
@@ -148,7 +150,7 @@ def eigenvalue_figure(operator: PoolingOperator, width: float = COLUMN) -> Figur
     return figure
 
 
-def _map_shape(operator: PoolingOperator) -> tuple[int, int]:
+def _map_shape(operator: PoolingOperator | LinearPool2d) -> tuple[int, int]:
     """Height and width of the input map; refuses maps that are no pictures."""
     if len(operator.in_shape) != 2:
         raise ValueError(
@@ -159,7 +161,7 @@ def _map_shape(operator: PoolingOperator) -> tuple[int, int]:
 
 
 def _places(
-    operator: PoolingOperator, positions: int | tuple[int, int] | None
+    operator: PoolingOperator | LinearPool2d, positions: int | tuple[int, int] | None
 ) -> tuple[list[int], list[int]]:
     if positions is None:
         positions = (min(3, operator.out_shape[0]), min(3, operator.out_shape[1]))
@@ -173,7 +175,7 @@ def _places(
     return spread(down, counts[0]), spread(across, counts[1])
 
 
-def _over_maps(values: Tensor, operator: PoolingOperator) -> np.ndarray:
+def _over_maps(values: Tensor, operator: PoolingOperator | LinearPool2d) -> np.ndarray:
     """(k, M, ...) as (k, H', W', ...)."""
     array = values.detach().cpu().numpy()
     return array.reshape(len(array), *operator.out_shape, *array.shape[2:])

@@ -6,29 +6,27 @@ of them (`selection.csv`, `rows.csv`). The trainings themselves lie beside, shar
 
 from __future__ import annotations
 
-import json
 import math
 import shutil
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from foveapool.data.images import subset
-from foveapool.files import held, nearest, write_text
+from foveapool.files import nearest
 from foveapool.networks.build import build
 from foveapool.pairs import paired_p_value
 from foveapool.records import append_rows, provenance
-from foveapool.runs import FORMAT_VERSION, STUDY, Runs, read_json
+from foveapool.runs import Runs
 from foveapool.study.cost import parameters
 from foveapool.study.engine import Engine, in_order
+from foveapool.study.note import TABLES, add_to_note, alone_in, working_on, write_note
 from foveapool.study.study import Study, Tables, run_study
 from foveapool.study.training import Means, Training, trial_of
-from foveapool.study.trials import COSTS
+from foveapool.study.trials import no_numbers
 from foveapool.training.loop import train
 
-TABLES = ("selection.csv", "rows.csv")
 TIMED_STEPS = 6
 SPARE_BYTES = 200_000_000
 # The largest of images of 32 x 32: all layers of a network, and the first layer.
@@ -45,7 +43,7 @@ class Plan:
     trainings: tuple[Training, ...]
     done: int
     seconds: float  # one training after the other; not a number where that is not known
-    unknown: str = ""  # why it is not: data that are not there to try it with
+    unknown: str = ""  # why it is not: no data to try it with, or steps that diverge
 
     @property
     def left(self) -> int:
@@ -62,23 +60,14 @@ def plan(study: Study, runs: Runs, means: Means) -> Plan:
 
     def rehearse(stage: str, trainings: Sequence[Training]) -> Mapping[str, Mapping[str, Any]]:
         asked.update((each.name, each) for level in in_order(trainings) for each in level)
-        empty = {
-            "error": 100.0,
-            "loss": 0.0,
-            "alphas": {},
-            "hardware": "",
-            "torch": "",
-            "commit": "",
-        }
-        costs = dict.fromkeys(COSTS, 0)
         found = {each.name: runs.result(each.name, each.facts) for each in trainings}
-        return {name: result or {**empty, **costs} for name, result in found.items()}
+        return {name: result or no_numbers("not done yet") for name, result in found.items()}
 
     run_study(study, rehearse)
     left = [each for each in asked.values() if runs.result(each.name, each.facts) is None]
     try:
         seconds, unknown = _seconds(study, left, runs, means) if left else 0.0, ""
-    except FileNotFoundError as error:
+    except (FileNotFoundError, FloatingPointError) as error:
         seconds, unknown = math.nan, str(error)
     return Plan(tuple(asked.values()), len(asked) - len(left), seconds, unknown)
 
@@ -88,7 +77,8 @@ def _seconds(study: Study, left: Sequence[Training], runs: Runs, means: Means) -
     like = [
         result["seconds"] / training["recipe"]["epochs"]
         for training, result in runs.finished()
-        if training["setting"]["network"] == study.network.network
+        if "diverged" not in result
+        and training["setting"]["network"] == study.network.network
         and training["setting"]["width"] == study.network.width
         and training["data"] == study.source.facts()
         and training["recipe"]["batch_size"] == study.recipe.batch_size
@@ -134,26 +124,25 @@ def conduct(study: Study, engine: Engine) -> Tables:
     """Does the study and writes its tables; what is finished already is only read."""
     engine.runs.make()
     folder = engine.runs.study(study.name)
-    folder.mkdir(parents=True, exist_ok=True)
     # Says at once, not after hours, that scipy is missing.
     paired_p_value([0.0, 0.0])
-    _forget_other(folder, study)
     asked: dict[str, str] = {}
 
     def run(stage: str, trainings: Sequence[Training]) -> Mapping[str, Mapping[str, Any]]:
         for level in in_order(trainings):
             asked.update((each.name, stage) for each in level)
-        _note(folder, study, asked)
+        add_to_note(study, folder, asked)
         return engine.run(trainings)
 
-    _note(folder, study, asked)
-    tables = run_study(study, run, provenance())
-    with held(folder / "lock", wait=True):
-        for name, rows in zip(TABLES, (tables.selection, tables.rows), strict=True):
-            if rows:
-                (folder / f".{name}").unlink(missing_ok=True)
-                append_rows(folder / f".{name}", rows)
-                (folder / f".{name}").replace(folder / name)
+    with working_on(study, folder):
+        tables = run_study(study, run, provenance())
+        with alone_in(folder):
+            for name, rows in zip(TABLES, (tables.selection, tables.rows), strict=True):
+                if rows:
+                    (folder / f".{name}").unlink(missing_ok=True)
+                    append_rows(folder / f".{name}", rows)
+                    (folder / f".{name}").replace(folder / name)
+            write_note(study, folder, asked)
     return tables
 
 
@@ -181,25 +170,3 @@ def so_far(study: Study, runs: Runs) -> Tables:
             "trials.seeds=1"
         )
     return tables
-
-
-def _forget_other(folder: Path, study: Study) -> None:
-    """Removes the tables of a study that had this name and other choices."""
-    try:
-        same = read_json(folder / STUDY)["facts"] == json.loads(json.dumps(study.facts()))
-    except (OSError, ValueError, KeyError):
-        same = False
-    if not same:
-        for name in TABLES:
-            (folder / name).unlink(missing_ok=True)
-
-
-def _note(folder: Path, study: Study, asked: Mapping[str, str]) -> None:
-    note = {
-        "format_version": FORMAT_VERSION,
-        "name": study.name,
-        "title": study.title,
-        "facts": study.facts(),
-        "trainings": [{"name": name, "stage": stage} for name, stage in asked.items()],
-    }
-    write_text(folder / STUDY, json.dumps(note, indent=1) + "\n")

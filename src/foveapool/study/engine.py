@@ -21,7 +21,7 @@ import torch
 
 from foveapool.runs import Runs
 from foveapool.study.fits import WEIGHTS
-from foveapool.study.protocol import run_training
+from foveapool.study.protocol import finished, run_training
 from foveapool.study.training import Means, Training
 
 LOOK_AGAIN = 0.3  # seconds, while others work on what is left
@@ -126,7 +126,7 @@ class Engine:
             while waiting or busy or running:
                 while waiting and len(running) < self.workers.at_once:
                     training = waiting.pop(0)
-                    done = self.runs.result(training.name, training.facts)
+                    done = finished(training, self.runs)
                     if done is not None:
                         yield training, done
                         continue
@@ -137,9 +137,9 @@ class Engine:
                         waiting.insert(0, training)
                         break
                     running[future] = training
-                finished = wait(running, return_when=FIRST_COMPLETED).done if running else set()
-                broken = not finished
-                for future in finished:
+                ended = wait(running, return_when=FIRST_COMPLETED).done if running else set()
+                broken = not ended
+                for future in ended:
                     training = running.pop(future)
                     try:
                         outcome = future.result()

@@ -8,10 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import torch
+
 from foveapool.data.check import class_counts
 from foveapool.data.images import Images
 from foveapool.networks.sites import site_at
 from foveapool.pooling.grid import windows
+from foveapool.pooling.moments import ChannelMoments
 from foveapool.study.setting import FITTED, Pool
 from foveapool.study.study import Study
 from foveapool.study.training import Means, data_of
@@ -24,9 +27,9 @@ def check_images(study: Study, means: Means) -> None:
         whole = data_of(replace(training, source=replace(source, share=None)), means)
         _check_share("[data]: share", source.share, len(whole.train))
     images = data_of(training, means).train
-    for pool in {pool: None for each in study.settings() for pool in each.pools}:
-        if pool.is_fitted:
-            _check_places(pool, images.images.shape[2:])
+    pools = [pool for each in study.settings() for pool in each.pools if pool.is_fitted]
+    for pool in dict.fromkeys(pools):
+        _check_places(pool, images.images.shape[2:])
     if any(arm.pooling in FITTED for arm in study.arms):
         _check_classes(images, f"the {len(images)} training images")
     for search in study.searches:
@@ -35,6 +38,8 @@ def check_images(study: Study, means: Means) -> None:
             rest = data_of(study.held_out_training(search, study.network, part, 1.0), means).train
             what = f"the {len(rest)} training images that held-out part {part} leaves"
             _check_classes(rest, what)
+    for cap in dict.fromkeys(pool.class_cap for pool in pools):
+        _check_cap(images, cap)
 
 
 def _check_share(name: str, share: float, count: int) -> None:
@@ -67,3 +72,10 @@ def _check_classes(images: Images, what: str) -> None:
                 "class, to fit a closed form on; take more images, hold out fewer, or leave the "
                 "class out"
             )
+
+
+def _check_cap(images: Images, cap: int | None) -> None:
+    """Counts the images as a fit counts them: a cap can leave too few of a class to it."""
+    moments = ChannelMoments(len(images.classes), cap, dead_channels="ignore")
+    moments.update(torch.zeros(len(images), 1, 1), images.labels)
+    moments.compute()

@@ -9,63 +9,94 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from torch import nn
 
-from foveapool.files import clear_leftovers, held
+from foveapool.files import clear_leftovers, held, write_text
 from foveapool.networks.sites import site_at
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.pooling.scatter import Scatter
 from foveapool.pooling.storage import load_tensors, save_tensors
-from foveapool.runs import Runs
+from foveapool.runs import Runs, read_json
 from foveapool.study.setting import AUTO, Pool
 from foveapool.study.training import Means, Training, data_of, trial_of
 from foveapool.study.trial import scatter_at, solved
 from foveapool.training.parallel import chosen_device
 
 WEIGHTS = "weights.safetensors"
+AGAIN, FIT_LOCK = "again", "fit.lock"
 
 _Kept = TypeVar("_Kept", PoolingOperator, Scatter)
 
 
-def operators_of(training: Training, runs: Runs, means: Means) -> dict[int, PoolingOperator]:
-    """The operators of a training's closed forms, by layer."""
-    found = {}
+@dataclass(frozen=True)
+class Fits:
+    """The operators of a training's closed forms, by layer, and what fitting them took.
+
+    The seconds are those of the passes and of the solving, whoever did them and when; where a
+    folder does not tell, as older ones do not, those that it takes now.
+    """
+
+    operators: dict[int, PoolingOperator]
+    seconds: float
+
+
+def fits_of(training: Training, runs: Runs, means: Means) -> Fits:
+    """The operators of a training's closed forms, from its folder or fitted, and their time."""
+    operators, seconds = {}, 0.0
     pools = training.setting.pools
     for count, pool in enumerate(pools, 1):
         if pool.is_fitted:
             until = replace(training, setting=replace(training.setting, pools=pools[:count]))
-            found[pool.layer] = _operator(until, pool, runs, means)
-    return found
+            path = runs.folder(until.name) / f"operator-{pool.layer}.safetensors"
+            begin = time.perf_counter()
+            operators[pool.layer] = _operator(until, pool, path, runs, means)
+            took = _took(path)
+            seconds += sum(took.values()) if took else time.perf_counter() - begin
+    return Fits(operators, seconds)
 
 
-def _operator(training: Training, pool: Pool, runs: Runs, means: Means) -> PoolingOperator:
-    """The operator of the training's last pool, from its folder or fitted."""
-    path = runs.folder(training.name) / f"operator-{pool.layer}.safetensors"
+def operators_of(training: Training, runs: Runs, means: Means) -> dict[int, PoolingOperator]:
+    """The operators alone, for who wants the network and not what it cost."""
+    return fits_of(training, runs, means).operators
+
+
+def _operator(
+    training: Training, pool: Pool, path: Path, runs: Runs, means: Means
+) -> PoolingOperator:
+    """The operator of the training's last pool, from its file or fitted."""
     shape = data_of(training, means).train.images.shape[2:]
     kept = _read(PoolingOperator, path, runs, lambda found: _is_of(found, pool, shape))
     if kept is not None:
         return kept
     before = training.fitted_on
     assert before is not None, "only a fitted pool has an operator"
+    if "diverged" in (runs.result(before.name, before.facts) or {}):
+        raise FloatingPointError(
+            f"{before.name}: diverged, so that this training has no network to be fitted on"
+        )
     network = trial_of(before, means).network(operators_of(before, runs, means))
     site = network.site(pool.layer, training.setting.placement)
-    scatter = _scatter(before, network, site.module, pool, runs, means)
-    scatter = scatter.to(chosen_device(means.device))
-    operator = solved(scatter, site.out_shape, pool)
+    scatter, passes = _scatter(before, network, site.module, pool, runs, means)
+    begin = time.perf_counter()
+    operator = solved(scatter.to(chosen_device(means.device)), site.out_shape, pool)
+    solving = time.perf_counter() - begin
     path.parent.mkdir(parents=True, exist_ok=True)
+    _note_time(path, {**passes, "solving": solving} if passes else {})
     operator.save(path)
     return operator
 
 
 def _scatter(
     training: Training, network: Any, module: str, pool: Pool, runs: Runs, means: Means
-) -> Scatter:
-    """The scatter at a module of a finished training's network, summed up once."""
+) -> tuple[Scatter, dict[str, float]]:
+    """The scatter at a module of a finished training's network, summed up once, and its time."""
     choices = {
         "module": module,
         "normalise": pool.normalise,
@@ -76,17 +107,44 @@ def _scatter(
     folder = runs.folder(training.name)
     path = folder / f"scatter-{module}-{digest}.safetensors"
     # Others that need it too wait here and then find it.
-    with held(folder / "fit.lock", wait=True):
+    with held(folder / FIT_LOCK, wait=True):
         shape = network.site(pool.layer, training.setting.placement).in_shape
         kept = _read(Scatter, path, runs, lambda found: found.in_shape == shape)
         if kept is not None:
-            return kept
-        clear_leftovers(path)
+            return kept, _took(path)
+        for leftover in (path, _beside(path)):
+            clear_leftovers(leftover)
         network.load_state_dict(weights_of(training, runs, means))
         data = trial_of(training, means).data
-        scatter = scatter_at(network, data, module, means.device, pool=pool)
+        begin = time.perf_counter()
+        # On the CPU, where a file would have it: a GPU has finished by then.
+        scatter = scatter_at(network, data, module, means.device, pool=pool).to("cpu")
+        passes = {"passes": time.perf_counter() - begin}
+        _note_time(path, passes)
         scatter.save(path)
-        return scatter
+        return scatter, passes
+
+
+def _beside(path: Path) -> Path:
+    """Where the time is noted that the file of an operator or a scatter took to make."""
+    return path.with_suffix(".json")
+
+
+def _note_time(path: Path, took: Mapping[str, float]) -> None:
+    """Notes the seconds that a file took, before it is there; nothing where they are not known."""
+    if took:
+        write_text(_beside(path), json.dumps(took) + "\n")
+    else:
+        _beside(path).unlink(missing_ok=True)
+
+
+def _took(path: Path) -> dict[str, float]:
+    """The seconds that a file took to make, by what was done; none where nobody noted them."""
+    try:
+        took = read_json(_beside(path))
+    except (OSError, ValueError):
+        return {}
+    return took if all(isinstance(each, float) for each in took.values()) else {}
 
 
 def weights_of(training: Training, runs: Runs, means: Means) -> Mapping[str, Any]:
@@ -102,11 +160,19 @@ def weights_of(training: Training, runs: Runs, means: Means) -> Mapping[str, Any
         except ValueError as error:
             why = str(error)
     runs.say(f"{training.name}: {why}; trained again for its maps")
-    again = path.parent / "again"
+    again = path.parent / AGAIN
     network = trial_of(training, means, again).run(operators_of(training, runs, means))[0]
+    clear_leftovers(path)
     keep_weights(training, network, runs)
     shutil.rmtree(again)
     return network.state_dict()
+
+
+def forget_again(folder: Path) -> None:
+    """Removes what is left of a network that was trained again, unless one is at it now."""
+    if (folder / AGAIN).exists():
+        with suppress(BlockingIOError), held(folder / FIT_LOCK):
+            shutil.rmtree(folder / AGAIN, ignore_errors=True)
 
 
 def keep_weights(training: Training, network: nn.Module, runs: Runs) -> None:

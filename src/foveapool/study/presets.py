@@ -11,7 +11,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import tomllib
 from collections.abc import Collection, Mapping
 from importlib import resources
@@ -65,8 +64,7 @@ def read_preset(which: str, changes: Mapping[str, Any] | None = None) -> Study:
     else:
         names = preset_names()
         if which not in names:
-            near = difflib.get_close_matches(which, names, n=3)
-            hint = f"; did you mean {' or '.join(near)}?" if near else ""
+            hint = did_you_mean(which, names, most=3)
             raise ValueError(
                 f"preset: got {which!r}, wanted a TOML file or one of {', '.join(names)}{hint}"
             )
@@ -136,9 +134,12 @@ def _check_options(options: Any) -> None:
 
 
 def _recipe(network: str, data: str, changes: Mapping[str, Any]) -> Recipe:
-    """The paper's recipe with changes, or for other data one that stands on its own."""
+    """The paper's recipe with changes, or for other data one that stands on its own.
+
+    Its milestones go with the epochs, unless the changes have their own.
+    """
     try:
-        usual = paper_recipe(network, data).as_dict()
+        paper = paper_recipe(network, data)
     except ValueError as error:
         missing = [name for name in ("optimiser", "lr", "epochs") if name not in changes]
         if missing:
@@ -146,8 +147,10 @@ def _recipe(network: str, data: str, changes: Mapping[str, Any]) -> Recipe:
                 f"[recipe]: got no {', no '.join(missing)}, and the paper has no recipe for a "
                 f"{network} on {data}; wanted them"
             ) from error
-        usual = {}
-    return Recipe.from_dict({**usual, **changes})
+        return Recipe.from_dict(changes)
+    if "epochs" in changes and "milestones" not in changes:
+        paper = paper.over(changes["epochs"])
+    return Recipe.from_dict({**paper.as_dict(), **changes})
 
 
 def _search(table: Any) -> Search:
@@ -158,6 +161,10 @@ def _search(table: Any) -> Search:
     }
     if "halving" in values:
         _check_keys("halving", values["halving"], ("parts", "keep", "epochs"))
+        if "keep" not in values["halving"]:
+            raise ValueError(
+                "halving: got no keep, wanted how many settings go on, as in { keep = 4 }"
+            )
         values["halving"] = Halving(**{"parts": values.get("parts", 5), **values["halving"]})
     search = Search(**values)
     if search.pooling not in FITTED and (unused := sorted({"alphas", "norms"} & set(table))):

@@ -7,7 +7,6 @@ that.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,10 +14,10 @@ from typing import Any
 from foveapool.records import provenance
 from foveapool.runs import Runs
 from foveapool.study.cost import multiply_adds, parameters
-from foveapool.study.fits import keep_weights, operators_of
+from foveapool.study.fits import WEIGHTS, fits_of, forget_again, keep_weights
 from foveapool.study.robust import measured
 from foveapool.study.training import Means, Training, trial_of
-from foveapool.study.trials import COSTS
+from foveapool.study.trials import no_numbers
 from foveapool.training.checkpoint import CHECKPOINT
 from foveapool.training.progress import Progress
 
@@ -34,24 +33,40 @@ def run_training(
     One that diverges is finished too, with an error of 100 % and the reason under `diverged`.
     BlockingIOError where another process is at it.
     """
-    done = runs.result(training.name, training.facts)
+    done = finished(training, runs)
     if done is not None:
         return done
     with runs.claimed(training.name, training.facts) as folder:
-        done = runs.result(training.name, training.facts)
+        done = finished(training, runs)
         if done is not None:
             return done
         try:
             found = _trained(training, runs, means, folder, progress)
         except FloatingPointError as error:
             # A search, or a night's trials, must not end with one that diverges.
-            found = _diverged(str(error))
+            found = no_numbers(str(error))
         # Not the command: a worker's own says nothing of the study it worked for.
-        found |= {key: value for key, value in provenance().items() if key != "command"}
+        where = provenance(means.device)
+        found |= {key: value for key, value in where.items() if key != "command"}
         runs.finish(training.name, found)
         (folder / CHECKPOINT).unlink(missing_ok=True)
     done = runs.result(training.name, training.facts)
     assert done is not None, "it was just written"
+    return done
+
+
+def finished(training: Training, runs: Runs) -> dict[str, Any] | None:
+    """What the training came to, or None where it is not finished.
+
+    One that was killed as it finished had no time to tidy up; that is done here.
+    """
+    done = runs.result(training.name, training.facts)
+    if done is not None:
+        folder = runs.folder(training.name)
+        (folder / CHECKPOINT).unlink(missing_ok=True)
+        # Without its weights, what was trained again is half done and can be gone on with.
+        if "diverged" in done or (folder / WEIGHTS).exists():
+            forget_again(folder)
     return done
 
 
@@ -63,38 +78,30 @@ def _trained(
     progress: Callable[[Progress], None] | None,
 ) -> dict[str, Any]:
     trial = trial_of(training, means, folder)
-    begin = time.perf_counter()
-    operators = operators_of(training, runs, means)
-    fit_seconds = time.perf_counter() - begin
+    fits = fits_of(training, runs, means)
     begun = (folder / CHECKPOINT).exists()
     try:
-        network, result = trial.run(operators, progress)
+        network, result = trial.run(fits.operators, progress)
     except ValueError as error:
         if not begun:
             raise
         # A checkpoint that cannot be read, or one of another training.
         runs.set_aside(training.name, str(error))
         runs.begin(training.name, training.facts)
-        operators = operators_of(training, runs, means)
-        network, result = trial.run(operators, progress)
+        fits = fits_of(training, runs, means)
+        network, result = trial.run(fits.operators, progress)
     if means.keep or not training.setting.pools:
         keep_weights(training, network, runs)
     found = {
         "error": result.test_error,
         "loss": result.train_loss,
         "seconds": result.seconds,
-        "fit_seconds": fit_seconds,
+        "fit_seconds": fits.seconds,
         "parameters": parameters(network),
         "multiply_adds": multiply_adds(network, trial.data.train.images.shape[1:]),
-        "alphas": {layer: each.settings.alpha for layer, each in operators.items()},
+        "alphas": {layer: each.settings.alpha for layer, each in fits.operators.items()},
     }
     if training.robustness:
         asked = training.robustness
         found["robustness"] = measured(network, trial.data, asked, means.device)
     return found
-
-
-def _diverged(why: str) -> dict[str, Any]:
-    """The result of a training that came to no numbers: it gets everything wrong."""
-    costs = dict.fromkeys(COSTS, 0)
-    return {"error": 100.0, "loss": None, "alphas": {}, "diverged": why, **costs}

@@ -66,6 +66,9 @@ class Search:
             values = getattr(self, name)
             if not isinstance(values, tuple) or not values:
                 raise ValueError(f"search: {name}: got {values!r}, wanted a list of one or more")
+            # 25 is 25.0 here, as in the name of a training.
+            if twice := [each for at, each in enumerate(values) if each in values[:at]]:
+                raise ValueError(f"search: {name}: got {twice[0]!r} twice, wanted each value once")
         if type(self.parts) is not int or self.parts < 1:
             raise ValueError(f"search: parts: got {self.parts!r}, wanted a whole number, 1 or more")
         if not _is_share(self.held_out) or self.held_out == 1:
@@ -101,15 +104,19 @@ class Search:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A setting and its errors on held-out parts.
+    """A setting, trained for some held-out parts, and its errors on them.
 
-    `epochs` is the share it was trained for, `origin` says on what it was trained.
+    `training` is that of the first part, `origin` says on what they were trained.
     """
 
-    setting: Setting
+    training: Training
     errors: tuple[float, ...]
-    epochs: float = 1.0
     origin: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def setting(self) -> Setting:
+        """What was trained, the same for every part."""
+        return self.training.setting
 
     @property
     def mean(self) -> float:
@@ -164,8 +171,8 @@ def _judged(
     trainings = [[make(setting, part, epochs) for part in range(parts)] for setting in settings]
     results = run([training for own in trainings for training in own])
     found = []
-    for setting, own in zip(settings, trainings, strict=True):
+    for own in trainings:
         done = [results[each.name] for each in own]
         errors = tuple(result["error"] for result in done)
-        found.append(Candidate(setting, errors, epochs, origin(done)))
+        found.append(Candidate(own[0], errors, origin(done)))
     return found

@@ -107,16 +107,27 @@ class Study:
                 )
         # An impossible one is to be known before the hours.
         self.settings()
+        lines = [[each.facts() for each in self._settings_of(arm)] for arm in self.arms]
+        for number, arm in enumerate(self.arms):
+            if lines[number] in lines[:number]:
+                told = ", ".join(f"{name} {value}" for name, value in arm.choices.items())
+                raise ValueError(
+                    f"arm {arm.pooling}: got the same line twice ({told or 'no choices'}), wanted "
+                    "each once; leave one out"
+                )
 
     def settings(self) -> list[Setting]:
         """Every setting that its searches may look at or its arms become."""
-        grids = {each.pooling: each.settings(self.network) for each in self.searches}
-        found = [setting for grid in grids.values() for setting in grid]
-        for arm in self.arms:
-            search = self.search_for(arm) if arm.is_searched else None
-            chosen = [Selection(best, ()) for best in grids[search.pooling]] if search else [None]
-            found += [arm.setting(self.network, each) for each in chosen]
-        return found
+        found = [each for search in self.searches for each in search.settings(self.network)]
+        return found + [each for arm in self.arms for each in self._settings_of(arm)]
+
+    def _settings_of(self, arm: Arm) -> list[Setting]:
+        """What an arm may become: one setting, or one for each that its search may find."""
+        search = self.search_for(arm) if arm.is_searched else None
+        if search is None:
+            return [arm.setting(self.network)]
+        grid = search.settings(self.network)
+        return [arm.setting(self.network, Selection(best, ())) for best in grid]
 
     def facts(self) -> dict[str, Any]:
         """All of it as JSON can hold it, to be kept beside its tables."""
@@ -131,12 +142,11 @@ class Study:
         }
 
     def search_for(self, arm: Arm) -> Search | None:
-        """The search that finds this arm's place: its own, or that of the closed form."""
-        for search in self.searches:
-            same = search.pooling == arm.pooling
-            if same or (search.pooling in FITTED and arm.pooling in FITTED):
-                return search
-        return None
+        """The search that finds this arm's place: its own, or for a closed form that of another."""
+        own = [each for each in self.searches if each.pooling == arm.pooling]
+        if arm.pooling in FITTED:
+            own += [each for each in self.searches if each.pooling in FITTED]
+        return own[0] if own else None
 
     def training(self, setting: Setting, seed: int) -> Training:
         """A training on all training images, measured on the test images."""
@@ -178,7 +188,7 @@ def run_study(study: Study, run: StudyRun, provenance: dict[str, str] | None = N
         make = partial(study.held_out_training, search)
         selection = select(search, study.network, make, partial(run, "search"))
         selections[search.pooling] = selection
-        chosen += selection_rows(study.name, study.source.name, study.recipe, selection, provenance)
+        chosen += selection_rows(study.name, selection, provenance)
     trials = _trials(study, selections)
     results = run("trials", [training for each in trials for training in each.trainings])
     whole = [each for each in trials if all(t.name in results for t in each.trainings)]

@@ -6,6 +6,7 @@ from the same ones, so trials of one seed can be compared in pairs.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,9 +78,19 @@ class Trial:
     def _rival(self, pool: Pool, before: Mapping[int, nn.Module]) -> nn.Module:
         site = self._built(before).site(pool.layer, self.setting.placement)
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.seed)
+            torch.manual_seed(self._start_of(pool))
             sizes = (site.channels, site.in_shape, site.out_shape)
             return rival(pool.pooling, *sizes, pool.components)
+
+    def _start_of(self, pool: Pool) -> int:
+        """The seed of a pooling that starts at random: the trial's own, or one more for another.
+
+        Two that drew from one seed would start alike, as far as the smaller one goes.
+        """
+        first = next(each for each in self.setting.pools if not each.is_fitted)
+        if pool == first:
+            return self.seed
+        return random.Random(f"{self.seed} pooling {pool.layer}").getrandbits(63)
 
     def run(
         self,

@@ -31,6 +31,12 @@ COSTS = {
 }
 
 
+def no_numbers(why: str) -> dict[str, Any]:
+    """The result of a training that came to none: it gets everything wrong, and cost nothing."""
+    nothing: dict[str, Any] = {"error": 100.0, "loss": None, "alphas": {}, "diverged": why}
+    return {**nothing, **dict.fromkeys(COSTS, 0), **origin([])}
+
+
 @dataclass(frozen=True)
 class Trials:
     """One setting and its trainings, a seed each."""
@@ -164,17 +170,16 @@ def data_label(training: Training) -> str:
     return training.source.name + ("" if share is None else f", {100 * share:g} %")
 
 
-def selection_rows(
-    study: str, data: str, recipe: Recipe, selection: Selection, provenance: Mapping[str, str]
-) -> list[Row]:
+def selection_rows(study: str, selection: Selection, provenance: Mapping[str, str]) -> list[Row]:
     """Every setting that was looked at, in the order of the search; a row a stage."""
     rows = []
     for each in selection.candidates:
+        recipe = each.training.recipe
         columns: dict[str, Any] = {
             **place(each.setting, recipe),
-            "data": data,
+            "data": data_label(each.training),
             "seeds": f"0-{len(each.errors) - 1}",
-            "epochs": str(max(1, round(each.epochs * recipe.epochs))),
+            "epochs": str(recipe.epochs),
             "batch": str(recipe.batch_size),
             **provenance,
             **each.origin,

@@ -7,42 +7,48 @@ business; nothing is pickled and no training code is needed to load.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from foveapool.files import made_folder, write_text
 from foveapool.pooling.module import LinearPool2d
 from foveapool.pooling.storage import load_tensors, save_tensors
-from foveapool.surgery.names import standins
+from foveapool.surgery.geometry import pair, stride_of
+from foveapool.surgery.names import network_in, standins
 from foveapool.surgery.replace import Change, Replacement, check_pool, replace
 from foveapool.surgery.standin import StandIn
-from foveapool.surgery.visit import module_named, unwrapped
+from foveapool.surgery.visit import module_named
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 
 
 def save(model: nn.Module, folder: str | os.PathLike[str]) -> None:
-    """Writes the replaced layers of `model` into `folder`."""
-    places = standins(unwrapped(model))
+    """Writes the replaced layers of `model` into `folder`; equal poolings are written once."""
+    places = standins(network_in(model))
     if not places:
         raise ValueError("model: got no replaced layer, wanted one at least; call replace first")
+    for standin, names in places.items():
+        if not isinstance(standin.pool, LinearPool2d):
+            raise ValueError(
+                f"{names[0]}: got a {type(standin.pool).__name__}, wanted a LinearPool2d, which is "
+                "all that an adapter holds; save the network's state_dict instead"
+            )
     folder = made_folder(folder, "an adapter")
     tensors: dict[str, Tensor] = {}
-    pools: dict[LinearPool2d, str] = {}
+    pools: dict[str, LinearPool2d] = {}
     layers = []
     for standin, names in places.items():
         pool = standin.pool
-        if not isinstance(pool, LinearPool2d):
-            raise ValueError(f"{names[0]}: got a {type(pool).__name__}, wanted a LinearPool2d")
-        key = pools.setdefault(pool, f"pool.{len(pools)}")
-        tensors[f"{key}.weight"] = pool.weight
-        if pool.mean is not None:
-            tensors[f"{key}.mean"] = pool.mean
+        key = next((k for k, other in pools.items() if _equal(other, pool)), f"pool.{len(pools)}")
+        pools.setdefault(key, pool)
+        tensors |= {f"{key}.{k}": v for k, v in _numbers(pools[key]).items()}
         if standin.project is not None:
             state = standin.project.state_dict()
             tensors |= {f"project.{names[0]}.{k}": v for k, v in state.items()}
@@ -52,16 +58,31 @@ def save(model: nn.Module, folder: str | os.PathLike[str]) -> None:
     write_text(folder / CONFIG, json.dumps({"kind": "foveapool adapter", **facts}, indent=1))
 
 
+def _numbers(pool: LinearPool2d) -> dict[str, Tensor]:
+    return {"weight": pool.weight} | ({} if pool.mean is None else {"mean": pool.mean})
+
+
+def _equal(one: LinearPool2d, other: LinearPool2d) -> bool:
+    """Whether two poolings hold the same numbers, as those of one fit do until they are trained."""
+    ours, theirs = _numbers(one), _numbers(other)
+    return ours.keys() == theirs.keys() and all(
+        (ours[key].dtype, ours[key].device) == (theirs[key].dtype, theirs[key].device)
+        and torch.equal(ours[key], theirs[key])
+        for key in ours
+    )
+
+
 def _described(standin: StandIn, pool: LinearPool2d) -> dict[str, Any]:
+    role = standin.role
     return {
-        "mode": standin.mode,
+        "mode": role.mode,
         "in_shape": list(pool.in_shape),
         "out_shape": list(pool.out_shape),
         "trainable": pool.trainable,
-        "on_resize": standin.on_resize,
+        "on_resize": role.on_resize,
         "project": standin.project is not None,
-        "original": _identity(standin.original),
-        "read_shape": None if standin.read_shape is None else list(standin.read_shape),
+        "original": _identity(standin.as_it_was),
+        "read_shape": None if role.read_shape is None else list(role.read_shape),
     }
 
 
@@ -70,7 +91,10 @@ def _identity(layer: nn.Module) -> dict[str, Any]:
     facts: dict[str, Any] = {"kind": type(layer).__name__}
     if isinstance(layer, nn.Conv2d):
         facts |= {"in_channels": layer.in_channels, "out_channels": layer.out_channels}
-    return facts
+    if hasattr(layer, "kernel_size"):
+        facts["kernel_size"] = list(pair(layer.kernel_size))
+    steps = stride_of(layer)
+    return facts if steps is None else facts | {"stride": list(steps)}
 
 
 def load(
@@ -90,21 +114,21 @@ def load(
         raise ValueError(
             f"{folder}: {CONFIG} and {WEIGHTS} belong to different adapters; save it again"
         )
-    pools = _pools(tensors, layers)
-    for layer in layers:
-        _check_fits(unwrapped(model), layer, pools[layer["pool"]], folder)
+    pools = [_pool(tensors, layer) for layer in layers]
+    for layer, pool in zip(layers, pools, strict=True):
+        _check_fits(network_in(model), layer, pool, folder)
     changes: list[Change] = []
     sizes: list[int] = []
-    for layer in layers:
+    for layer, pool in zip(layers, pools, strict=True):
         done = replace(
             model,
-            {layer["names"][0]: pools[layer["pool"]]},
+            {layer["names"][0]: pool},
             mode=layer["mode"],
             optimizer=optimizer,
             on_resize=layer["on_resize"],
             in_shapes={layer["names"][0]: layer["read_shape"]},
         )
-        changes += done.changes
+        changes += [dataclasses.replace(change, random=False) for change in done.changes]
         sizes += done.parameters
         project = changes[-1].new.project
         if project is not None:
@@ -127,25 +151,24 @@ def _check_fits(model: nn.Module, layer: dict[str, Any], pool: LinearPool2d, fol
             module = module_named(model, name)
         except ValueError as error:
             raise ValueError(f"{folder}: an adapter for another network: {error}") from error
-        if not isinstance(module, StandIn) and _identity(module) != layer["original"]:
+        own, wanted = _identity(module), layer["original"]
+        # Adapters of earlier versions say less.
+        if not isinstance(module, StandIn) and {key: own.get(key) for key in wanted} != wanted:
             raise ValueError(
-                f"{folder}: an adapter for another network: {name} is {_identity(module)}, wanted "
-                f"{layer['original']}"
+                f"{folder}: an adapter for another network: {name} is {own}, wanted {wanted}"
             )
         check_pool(name, module, pool, layer["mode"])
 
 
-def _pools(tensors: dict[str, Tensor], layers: list[dict[str, Any]]) -> dict[str, LinearPool2d]:
-    pools = {}
-    for layer in layers:
-        key = layer["pool"]
-        weight, mean = tensors[f"{key}.weight"], tensors.get(f"{key}.mean")
-        pools[key] = LinearPool2d(
-            weight,
-            mean,
-            in_shape=layer["in_shape"],
-            out_shape=layer["out_shape"],
-            trainable=layer["trainable"],
-            dtype=weight.dtype,
-        )
-    return pools
+def _pool(tensors: dict[str, Tensor], layer: dict[str, Any]) -> LinearPool2d:
+    """A layer's pooling, a module of its own even where the numbers are shared on disk."""
+    key = layer["pool"]
+    weight = tensors[f"{key}.weight"]
+    return LinearPool2d(
+        weight,
+        tensors.get(f"{key}.mean"),
+        in_shape=layer["in_shape"],
+        out_shape=layer["out_shape"],
+        trainable=layer["trainable"],
+        dtype=weight.dtype,
+    )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.data import Dataset, IterableDataset
 
 IMAGE_KEYS = ("pixel_values", "images", "image", "img", "inputs", "input", "x", "data")
 LABEL_KEYS = ("labels", "label", "targets", "target", "y", "class", "fine_label")
@@ -74,8 +75,37 @@ def _as_labels(labels: Any) -> Tensor:
         ) from error
 
 
+def classified(batch: Labelled) -> Labelled:
+    """The batch with one int64 label a sample, or a ValueError that says how to come by them."""
+    labels = batch.labels
+    broken = labels.is_floating_point() or labels.is_complex()
+    if labels.dim() == 1 and not broken:
+        return replace(batch, labels=labels.long())
+    advice = "(inputs, labels)"
+    if labels.dim() == 2 and labels.shape[1] > 1:
+        advice = "(batch[0], batch[1].argmax(1))"
+    elif labels.dim() <= 2:
+        change = ".squeeze(1)" * (labels.dim() - 1) + ".long()" * broken
+        advice = f"(batch[0], batch[1]{change})"
+    raise ValueError(
+        f"labels: got shape {tuple(labels.shape)} of {labels.dtype}, wanted whole numbers, one a "
+        f"sample: the number of its class; pass unpack=lambda batch: {advice}"
+    )
+
+
 def check_rereadable(loader: Iterable[Any]) -> None:
-    """Raises unless `loader` can be read twice."""
+    """Raises unless `loader` yields batches and can be read twice."""
+    if not any(hasattr(type(loader), name) for name in ("__iter__", "__getitem__")):
+        call = ": call it, and pass what it returns" if callable(loader) else ""
+        raise ValueError(
+            f"loader: got a {type(loader).__name__}, which yields nothing, wanted a DataLoader or "
+            f"a list of batches{call}"
+        )
+    if isinstance(loader, Dataset) and not isinstance(loader, IterableDataset):
+        raise ValueError(
+            f"loader: got a {type(loader).__name__}, a data set, wanted batches; pass "
+            "DataLoader(dataset, batch_size=256), or batch_size=None if its items are batches"
+        )
     # A DataLoader is not asked for its iterator here, which may start processes.
     if isinstance(loader, Iterator) and iter(loader) is loader:
         raise ValueError(
@@ -84,10 +114,13 @@ def check_rereadable(loader: Iterable[Any]) -> None:
         )
 
 
-def class_names(loader: Any) -> Sequence[str] | None:
-    """The classes of the loader's data set, if it says."""
-    classes = getattr(getattr(loader, "dataset", None), "classes", None)
-    return classes if isinstance(classes, (list, tuple)) else None
+def leaves(inputs: Any) -> Iterator[Any]:
+    """The tensors, and whatever else, that a network's inputs consist of."""
+    if isinstance(inputs, (Mapping, tuple, list)):
+        for value in inputs.values() if isinstance(inputs, Mapping) else inputs:
+            yield from leaves(value)
+    else:
+        yield inputs
 
 
 def _each(inputs: Any, change: Callable[[Tensor], Tensor]) -> Any:

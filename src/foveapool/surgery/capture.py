@@ -7,26 +7,18 @@ the network is as its owner left it: mode, gradients, hooks.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from foveapool.surgery.batches import Labelled, Unpack, unpacked
-from foveapool.surgery.find import Downsampling, Layers, downsampling_layers
-from foveapool.surgery.geometry import Unstrided
-from foveapool.surgery.names import matching
+from foveapool.surgery.find import Downsampling, Layers, first_of, layers_seen
+from foveapool.surgery.geometry import Unstrided, check_subsamples
+from foveapool.surgery.names import matching, network_in
 from foveapool.surgery.standin import MODES, Mode, StandIn
-from foveapool.surgery.visit import (
-    call,
-    device_of,
-    dry_run,
-    hooked,
-    module_named,
-    unwrapped,
-    version_of,
-)
+from foveapool.surgery.visit import call, device_of, dry_run, module_named, version_of
 
 
 def capture(
@@ -48,7 +40,7 @@ def capture(
     targets: dict[str, Downsampling] | None = None
     written: dict[str, bool] = {}
     for batch in loader:
-        labelled = unpacked(batch, unpack).to(device_of(unwrapped(model)))
+        labelled = unpacked(batch, unpack).to(device_of(network_in(model)))
         if targets is None:
             targets = shrinking(model, labelled, layer, mode, autocast)
         yield maps_of(model, labelled, targets, mode, autocast, written), labelled
@@ -64,10 +56,10 @@ def shrinking(
     """The layers that `layer` names, in the order of the forward pass, with their sizes."""
     if mode not in MODES:
         raise ValueError(f"mode: got {mode!r}, wanted one of {MODES}")
-    model = unwrapped(model)
+    model = network_in(model)
     keys = _keys(layer)
     with _autocast(model, autocast):
-        found = {each.name: each for each in downsampling_layers(model, batch.first())}
+        found = {each.name: each for each in layers_seen(model, batch.first())}
     # A module that goes by several names is listed under its first.
     first = {module: name for name, module in model.named_modules()}
     wanted = set()
@@ -76,12 +68,16 @@ def shrinking(
         if not names & set(found):
             if any(isinstance(model.get_submodule(name), StandIn) for name in names):
                 raise ValueError(f"layer: got {key!r}, replaced already; call restore(model) first")
+            others = f"wanted one of {list(found)}" if found else "and neither does any other layer"
             raise ValueError(
                 f"layer: got {key!r} ({', '.join(sorted(names))}), which {_why_not(model, names)}, "
-                f"wanted one of {list(found)}"
+                f"{others}"
             )
         wanted |= names & set(found)
-    return {name: each for name, each in found.items() if name in wanted}
+    targets = {name: each for name, each in found.items() if name in wanted}
+    for name, each in targets.items() if mode == "after" else ():
+        check_subsamples(name, model.get_submodule(name), each.in_shape, each.in_channels)
+    return targets
 
 
 def _keys(layer: Any) -> list[str]:
@@ -91,9 +87,10 @@ def _keys(layer: Any) -> list[str]:
     keys = [each.name if isinstance(each, Downsampling) else each for each in parts]
     wrong = [key for key in keys if not isinstance(key, str)]
     if wrong:
+        hint = f"; write {str(wrong[0])!r}" if isinstance(wrong[0], int) else ""
         raise ValueError(
             f"layer: got a {type(wrong[0]).__name__}, wanted the name of a layer, one of what "
-            "downsampling_layers(model, example) returns, or a list of these"
+            f"downsampling_layers(model, example) returns, or a list of these{hint}"
         )
     if not keys:
         raise ValueError("layer: got no name, wanted one or more")
@@ -119,7 +116,7 @@ def maps_of(
     written: dict[str, bool] | None = None,
 ) -> dict[str, Tensor]:
     """The maps of one batch, which is on the network's device, at each layer of `targets`."""
-    model = unwrapped(model)
+    model = network_in(model)
     maps = inputs_of(model, batch.inputs, list(targets), autocast, written)
     if mode == "after":
         with dry_run(model), _autocast(model, autocast):
@@ -141,16 +138,16 @@ def inputs_of(
     behind may write into what an earlier one was given, so copies are kept; `written`, handed on
     from batch to batch, remembers where that happens and spares the other copies.
     """
-    model = unwrapped(model)
+    model = network_in(model)
     written = {} if written is None else written
     seen: dict[str, Tensor] = {}
     given: dict[str, tuple[Tensor, int | None]] = {}
 
     def watch(name: str) -> Callable[..., None]:
-        def hook(module: nn.Module, arguments: tuple[Any, ...]) -> None:
+        def hook(module: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
             if name in seen:
                 return
-            maps = arguments[0]
+            maps = first_of(arguments, named)
             last = len(seen) == len(names) - 1
             given[name] = (maps, version_of(maps))
             seen[name] = maps.clone() if written.get(name, True) and not last else maps
@@ -159,8 +156,12 @@ def inputs_of(
 
         return hook
 
-    hooks = [(module_named(model, name), watch(name)) for name in names]
-    with dry_run(model), _autocast(model, autocast), hooked(hooks, before=True), suppress(_Enough):
+    modules = {name: module_named(model, name) for name in names}
+    with dry_run(model), _autocast(model, autocast), ExitStack() as watching, suppress(_Enough):
+        for name, module in modules.items():
+            # Before the module's own hooks: what the network hands over is wanted.
+            handle = module.register_forward_pre_hook(watch(name), prepend=True, with_kwargs=True)
+            watching.callback(handle.remove)
         call(model, inputs)
     missing = [name for name in names if name not in seen]
     if missing:

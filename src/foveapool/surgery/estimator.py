@@ -24,11 +24,12 @@ from foveapool.surgery.batches import Unpack
 from foveapool.surgery.find import Downsampling, Layers
 from foveapool.surgery.geometry import Pair
 from foveapool.surgery.kept import Kept, read_folder, write_folder
-from foveapool.surgery.passes import Passes, Reading, ScatterSettings
+from foveapool.surgery.passes import Passes, ScatterSettings
 from foveapool.surgery.progress import Report, reporter
+from foveapool.surgery.reading import Reading
 from foveapool.surgery.replace import Replacement, replace
 from foveapool.surgery.resume import Shelf
-from foveapool.surgery.settings import check_settings
+from foveapool.surgery.settings import plain_settings
 from foveapool.surgery.standin import Mode, OnResize
 
 
@@ -36,10 +37,11 @@ class ClosedFormPooling:
     """Fits the pooling of one or more layers of a network.
 
     Settings are those of `solve_pooling` and `ScatterAccumulator`; `alpha="auto"` takes half of
-    trace(B)/N of each layer. `components=None` takes as many
-    as fit the layer: C_out / C_in, or one in mode `after`. What was found has names that end in an
-    underscore: `layers_`, `scatters_`, `operators_` by layer; `scatter_`, `operator_` of the only
-    one.
+    trace(B)/N of each layer. `components=None` takes as many as fit the layer: C_out / C_in, or
+    one in mode `after`. `centre=None` is the paper's; in mode `after` it is "first", where the
+    layer has its own output, so that a large alpha leaves the network as it was. What was found
+    has names that end in an underscore: `layers_`, `scatters_`, `operators_` by layer; `scatter_`,
+    `operator_` of the only one.
 
     >>> model = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(), nn.Conv2d(4, 8, 3, 2, 1))
     >>> loader = [(torch.randn(40, 3, 8, 8), torch.arange(40) % 2)]
@@ -61,7 +63,7 @@ class ClosedFormPooling:
         components: int | None = None,
         *,
         alpha_unit: AlphaUnit = "absolute",
-        centre: Centre = "paper",
+        centre: Centre | None = None,
         sign: Sign = "neighbour",
         solver: str = "auto",
         window: int | None = None,
@@ -91,6 +93,10 @@ class ClosedFormPooling:
             setattr(self, name, value)
         return self
 
+    def _make_plain(self) -> None:
+        """Checks the settings; a number of NumPy or torch is a plain one from now on."""
+        self.set_params(**plain_settings(self.get_params()))
+
     def __repr__(self) -> str:
         defaults = inspect.signature(ClosedFormPooling).parameters
         changed = [f"{k}={v!r}" for k, v in self.get_params().items() if v != defaults[k].default]
@@ -117,9 +123,10 @@ class ClosedFormPooling:
         both passes; where a class exceeds `class_cap`, in the same order or with ids. Under
         torch.distributed each process reads its own shard. `progress` is True or a function of
         `Progress`. `resume` names a folder for unfinished sums: a fit that was killed goes on
-        there, if the loader keeps its order.
+        there, if the loader keeps its order. A layer that one forward pass uses several times, as
+        in a siamese network, is fitted on the maps of its first use, with a warning.
         """
-        check_settings(self.get_params())
+        self._make_plain()
         settings = {name: getattr(self, name) for name in ScatterSettings.__dataclass_fields__}
         shelf = None if resume is None else Shelf(resume)
         reading = Reading(model, loader, layer, mode, unpack, autocast)
@@ -141,7 +148,7 @@ class ClosedFormPooling:
     def solve(self) -> ClosedFormPooling:
         """Solves again on the scatter that is there, with the settings of now; returns self."""
         self._check_has("scatters_")
-        check_settings(self.get_params())
+        self._make_plain()
         begin = time.perf_counter()
         operators: dict[str, PoolingOperator] = {}
         solved: dict[Any, PoolingOperator] = {}
@@ -166,7 +173,7 @@ class ClosedFormPooling:
             alpha=self.alpha,
             components=components,
             norm=self.norm,
-            centre=self.centre,
+            centre=self.centre or ("first" if self.mode_ == "after" else "paper"),
             sign=self.sign,
             solver=self.solver,
             window=self.window,
@@ -213,11 +220,10 @@ class ClosedFormPooling:
     def modules(self, trainable: bool = False) -> dict[str, LinearPool2d]:
         """The poolings of all layers, as `replace` takes them; each knows the mode of this fit.
 
-        Branches that read one tensor and shrink it alike share one.
+        Each layer has its own, also where branches have one operator.
         """
         self._check_has("operators_")
-        shared = {id(each): self._made(name, trainable) for name, each in self.operators_.items()}
-        return {name: shared[id(each)] for name, each in self.operators_.items()}
+        return {name: self._made(name, trainable) for name in self.operators_}
 
     def replace(
         self,
@@ -238,6 +244,7 @@ class ClosedFormPooling:
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Writes settings, scatter and operators into a folder; `load` reads them."""
         self._check_has("operators_")
+        self._make_plain()
         kept = Kept(
             self.get_params(),
             self.mode_,

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor, nn
 
-from foveapool.surgery.geometry import POOLINGS, stride_of
-from foveapool.surgery.visit import call, dry_run, hooked, unwrapped, version_of
+from foveapool.surgery.geometry import POOLINGS, leaves_places_out
+from foveapool.surgery.names import network_in
+from foveapool.surgery.visit import call, dry_run, version_of
 
 
 @dataclass(frozen=True)
@@ -79,8 +81,8 @@ def downsampling_layers(model: nn.Module, example: Any) -> DownsamplingLayers:
     """The convolutions and poolings in `model` that shrink a map, a list that prints as a table.
 
     `example` is what the model is called with: a tensor, a tuple of arguments or a dict of them.
-    Names are those inside of `torch.compile` and `DistributedDataParallel`. Global pooling, down
-    to one place, is left out; so is all that does not work on 4-D maps.
+    Names are those inside of `torch.compile` and of parallel or averaging wrappers. Global pooling,
+    down to one place, is left out; so is all that does not work on 4-D maps.
 
     >>> import torch
     >>> model = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 16, 3, 2, 1))
@@ -91,17 +93,38 @@ def downsampling_layers(model: nn.Module, example: Any) -> DownsamplingLayers:
     layer  kind    channels  map         components  reads the same as
     1      Conv2d  8 -> 16   8x8 -> 4x4  2
     """
-    model = unwrapped(model)
+    try:
+        return layers_seen(model, example)
+    except (TypeError, AttributeError) as error:
+        # A whole batch or a size is easily taken for an example.
+        if not isinstance(example, (tuple, list)):
+            raise
+        parts = [
+            f"a tensor {tuple(part.shape)}" if isinstance(part, Tensor) else repr(part)
+            for part in example
+        ]
+        reason = next(iter(str(error).splitlines()), "")
+        raise ValueError(
+            f"example: got a {type(example).__name__} of {', '.join(parts)}, with which the model "
+            f"cannot be called ({reason}); wanted what it is called with, such as the images of a "
+            "batch without the labels, or torch.zeros(1, 3, 32, 32)"
+        ) from error
+
+
+def layers_seen(model: nn.Module, example: Any) -> DownsamplingLayers:
+    """`downsampling_layers`, with the network's own errors as they are."""
+    model = network_in(model)
     visits: dict[str, _Visit] = {}
     read: dict[str, list[Any]] = {}  # the shapes without the batch, call by call
 
     def visit(name: str) -> Callable[..., None]:
-        def hook(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
-            if not inputs or not isinstance(inputs[0], Tensor):
+        def hook(module: nn.Module, given: Any, named: Any, output: Any) -> None:
+            source = first_of(given, named)
+            if not isinstance(source, Tensor):
                 return
-            read.setdefault(name, []).append(inputs[0].shape[1:])
-            if name not in visits and _strides(module) and _shrinks(inputs[0], output):
-                visits[name] = _Visit(module, inputs[0], output, version_of(inputs[0]))
+            read.setdefault(name, []).append(source.shape[1:])
+            if name not in visits and leaves_places_out(module) and _shrinks(source, output):
+                visits[name] = _Visit(module, source, output, version_of(source))
 
         return hook
 
@@ -110,15 +133,17 @@ def downsampling_layers(model: nn.Module, example: Any) -> DownsamplingLayers:
         for name, module in model.named_modules()
         if name and isinstance(module, (nn.Conv2d, *POOLINGS))
     }
-    with dry_run(model), hooked((m, visit(name)) for name, m in candidates.items()):
+    with dry_run(model), ExitStack() as watching:
+        for name, module in candidates.items():
+            handle = module.register_forward_hook(visit(name), with_kwargs=True)
+            watching.callback(handle.remove)
         call(model, example)
     return DownsamplingLayers(_described(name, visits, read[name]) for name in visits)
 
 
-def _strides(module: nn.Module) -> bool:
-    """Whether the layer leaves places out, rather than losing its edges for want of padding."""
-    steps = stride_of(module)
-    return steps is None or max(steps) > 1
+def first_of(given: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
+    """What a layer was called with: torch's own call it `input`."""
+    return given[0] if given else named.get("input")
 
 
 def _shrinks(source: Tensor, target: Any) -> bool:

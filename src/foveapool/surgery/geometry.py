@@ -13,6 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from foveapool.modes import evaluating
+
 Pair = tuple[int, int]
 POOLINGS = (
     nn.MaxPool2d,
@@ -38,12 +40,72 @@ def stride_of(layer: Any) -> Pair | None:
     return pair(layer.stride or layer.kernel_size)
 
 
+def leaves_places_out(layer: nn.Module) -> bool:
+    """Whether the layer shrinks maps by steps, rather than losing edges for want of padding."""
+    steps = stride_of(layer)
+    return steps is None or max(steps) > 1
+
+
+def halves(pool: nn.Module) -> bool:
+    """Whether a pooling that is to stand in makes maps half as high or wide, or less, if it says.
+
+    >>> halves(nn.AvgPool2d(2)), halves(nn.AvgPool2d(3, 1)), halves(nn.Identity())
+    (True, False, False)
+    """
+    if isinstance(pool, (nn.Conv2d, *POOLINGS)):
+        return max(stride_of(pool) or (1, 1)) > 1
+    sizes = zip(getattr(pool, "in_shape", ()), getattr(pool, "out_shape", ()), strict=True)
+    return any(after < before and after <= -(-before // 2) for before, after in sizes)
+
+
 def out_shape_of(layer: nn.Module, in_shape: Pair, channels: int) -> Pair:
     """The map size that a layer makes of `in_shape`, seen by running it: it may pad as it likes."""
     own = next(layer.parameters(), torch.empty(0))
     with torch.no_grad():
         height, width = layer.forward(own.new_zeros(1, channels, *in_shape)).shape[2:]
     return height, width
+
+
+def check_subsamples(name: str, layer: Any, in_shape: Pair, channels: int) -> None:
+    """Raises unless the layer keeps places of its own output at stride 1, as mode `after` needs.
+
+    Layers that compute their padding from their stride need not; torch's own do.
+    """
+    steps = stride_of(layer)
+    if steps is None or _as_torch_wrote_it(layer):
+        return
+    own, stride = next(layer.parameters(), torch.empty(0)), layer.stride
+    noise = torch.rand(1, channels, *in_shape, generator=torch.Generator().manual_seed(0)).to(own)
+    with evaluating(layer), torch.inference_mode():
+        # Without hooks, which are its owner's business.
+        wanted = layer.forward(noise)
+        layer.stride = _ones_for(stride)
+        try:
+            found = layer.forward(noise)[:, :, :: steps[0], :: steps[1]]
+        finally:
+            layer.stride = stride
+    # Half precision adds up differently at another stride; another place is another number.
+    if found.shape != wanted.shape or (found - wanted).abs().max() > 0.05 * wanted.abs().max():
+        raise ValueError(
+            f"{name}: got a {type(layer).__name__} which, at stride 1, does not make its own "
+            f"output and the places between (tried on maps of {in_shape[0]} x {in_shape[1]}; it "
+            "may compute its padding from its stride), wanted one that does for mode 'after'; use "
+            "mode 'replace', or tell `replace` by in_shapes if its maps have another size"
+        )
+
+
+def _as_torch_wrote_it(layer: nn.Module) -> bool:
+    kind: Any = type(layer)
+    if "forward" in vars(layer):
+        return False
+    if isinstance(layer, nn.Conv2d) and kind._conv_forward is not nn.Conv2d._conv_forward:
+        return False
+    return any(kind.forward is known.forward for known in (nn.Conv2d, *POOLINGS))
+
+
+def _ones_for(stride: Any) -> Any:
+    """Stride 1 in the form that the layer's own has: its code may count on it."""
+    return type(stride)([1] * len(stride)) if isinstance(stride, (tuple, list)) else 1
 
 
 @torch.fx.wrap  # one node of a symbolic trace, which cannot look at sizes
@@ -61,9 +123,10 @@ def _whole_blocks(maps: Tensor, steps: Pair) -> Tensor:
 class Unstrided(nn.Module):
     """The very `layer` at stride 1, its map made up to whole blocks; `release` undoes it.
 
-    The old output of a convolution, a max or an average pooling is found at the first place of
-    each block. `in_shape` and `out_shape` are the sizes that the layer was seen to work on:
-    poolings without a stride get theirs from these.
+    The old output of torch's convolutions and poolings with a stride is found at the first place
+    of each block; `check_subsamples` says whether that holds for a layer of another make.
+    `in_shape` and `out_shape` are the sizes that the layer was seen to work on: poolings without a
+    stride get theirs from these.
     """
 
     layer: Any
@@ -77,7 +140,9 @@ class Unstrided(nn.Module):
         self.strided = own is not None
         if self.strided:
             self.own_stride = self.layer.stride
-            self.layer.stride = (1, 1) if isinstance(layer, nn.Conv2d) else 1
+            self.layer.stride = _ones_for(self.own_stride)
+        plain = (nn.MaxPool2d.forward, nn.AvgPool2d.forward, nn.LPPool2d.forward)
+        self.overhangs = getattr(layer, "ceil_mode", False) and type(layer).forward in plain
         self.train(layer.training)
 
     def release(self) -> nn.Module:
@@ -98,7 +163,7 @@ class Unstrided(nn.Module):
             return F.max_pool2d(x, self.steps, 1)
         if isinstance(layer, nn.FractionalMaxPool2d):
             return F.max_pool2d(x, layer.kernel_size, 1)
-        if type(layer) in (nn.MaxPool2d, nn.AvgPool2d) and layer.ceil_mode:
+        if self.overhangs:
             over = self._overhang((x.shape[2], x.shape[3]))
             if over != (0, 0):
                 return self._overhanging(x, over)
@@ -107,28 +172,49 @@ class Unstrided(nn.Module):
     def _overhang(self, in_shape: Pair) -> Pair:
         """How far `ceil_mode` lets the last window begin behind the last that fits."""
         layer, over = self.layer, []
+        paddings, dilations = (
+            pair(getattr(layer, name, default))
+            for name, default in (("padding", 0), ("dilation", 1))
+        )
         for axis, (size, step) in enumerate(zip(in_shape, self.steps, strict=True)):
-            padding, dilation = pair(layer.padding)[axis], pair(getattr(layer, "dilation", 1))[axis]
-            room = size + 2 * padding - dilation * (pair(layer.kernel_size)[axis] - 1) - 1
+            reach = dilations[axis] * (pair(layer.kernel_size)[axis] - 1)
+            room = size + 2 * paddings[axis] - reach - 1
             last = -(-room // step) * step
             # The last window has to begin inside of the map, or in the padding before it.
-            last -= step if last >= size + padding else 0
+            last -= step if last >= size + paddings[axis] else 0
             over.append(max(0, last - room))
         return over[0], over[1]
 
     def _overhanging(self, x: Tensor, over: Pair) -> Tensor:
         layer: Any = self.layer
-        high, wide = pair(layer.padding)
-        edges = (wide, wide + over[1], high, high + over[0])
-        kernel = layer.kernel_size
         if isinstance(layer, nn.MaxPool2d):
+            high, wide = pair(layer.padding)
+            edges = (wide, wide + over[1], high, high + over[0])
             x = F.pad(x, edges, value=-math.inf)
-            return F.max_pool2d(x, kernel, 1, dilation=layer.dilation)
+            return F.max_pool2d(x, layer.kernel_size, 1, dilation=layer.dilation)
+        if isinstance(layer, nn.LPPool2d):
+            high, wide = pair(layer.kernel_size)
+            mean = self._overhanging_average(x.pow(layer.norm_type), over, (0, 0))
+            return (mean.sign() * mean.abs() * (high * wide)).pow(1 / layer.norm_type)
+        return self._overhanging_average(
+            x, over, pair(layer.padding), layer.count_include_pad, layer.divisor_override
+        )
+
+    def _overhanging_average(
+        self,
+        x: Tensor,
+        over: Pair,
+        padding: Pair,
+        counts_padding: bool = False,
+        divisor: int | None = None,
+    ) -> Tensor:
+        (high, wide), kernel = padding, self.layer.kernel_size
+        edges = (wide, wide + over[1], high, high + over[0])
         total = F.avg_pool2d(F.pad(x, edges), kernel, 1, divisor_override=1)
-        if layer.divisor_override:
-            return total / layer.divisor_override
+        if divisor:
+            return total / divisor
         # A window is divided by the places it has, and padding counts where the layer says so.
         counted = torch.ones_like(x[:1, :1])
-        counted = F.pad(counted, (wide, wide, high, high), value=float(layer.count_include_pad))
+        counted = F.pad(counted, (wide, wide, high, high), value=float(counts_padding))
         counted = F.pad(counted, (0, over[1], 0, over[0]))
         return total / F.avg_pool2d(counted, kernel, 1, divisor_override=1)

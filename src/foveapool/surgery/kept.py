@@ -35,9 +35,7 @@ class Kept:
 
 def write_folder(folder: Path, kept: Kept) -> None:
     """Puts a fit into a folder, in the place of one that may be there."""
-    made_folder(folder, "a fit")
-    # Gone first, written last and in one move: a folder with this file is complete.
-    (folder / _FILE).unlink(missing_ok=True)
+    scatters, operators = _files("scatter", kept.scatters), _files("operator", kept.operators)
     facts = {
         "kind": "foveapool estimator",
         "format_version": FORMAT_VERSION,
@@ -45,10 +43,17 @@ def write_folder(folder: Path, kept: Kept) -> None:
         "mode": kept.mode,
         "seconds": kept.seconds,
         "layers": [asdict(found) for found in kept.layers.values()],
-        "scatters": _save_each(folder, "scatter", kept.scatters),
-        "operators": _save_each(folder, "operator", kept.operators),
+        "scatters": scatters,
+        "operators": operators,
     }
-    write_text(folder / _FILE, json.dumps(facts, indent=1))
+    text = json.dumps(facts, indent=1)  # before anything of an older fit goes
+    made_folder(folder, "a fit")
+    # Gone first, written last and in one move: a folder with this file is complete.
+    (folder / _FILE).unlink(missing_ok=True)
+    for files, values in ((scatters, kept.scatters), (operators, kept.operators)):
+        for file, value in {files[name]: value for name, value in values.items()}.items():
+            value.save(folder / file)
+    write_text(folder / _FILE, text)
 
 
 def read_folder(folder: Path) -> Kept:
@@ -68,13 +73,11 @@ def read_folder(folder: Path) -> Kept:
     )
 
 
-def _save_each(folder: Path, kind: str, values: Mapping[str, Any]) -> dict[str, str]:
-    """The file's name for each layer; an object is written once, however many layers have it."""
+def _files(kind: str, values: Mapping[str, Any]) -> dict[str, str]:
+    """The file's name for each layer; an object has one, however many layers have it."""
     files: dict[int, str] = {}
     for value in values.values():
-        if id(value) not in files:
-            files[id(value)] = f"{kind}-{len(files)}.safetensors"
-            value.save(folder / files[id(value)])
+        files.setdefault(id(value), f"{kind}-{len(files)}.safetensors")
     return {name: files[id(value)] for name, value in values.items()}
 
 

@@ -8,13 +8,14 @@ in, sums are written down now and then, and an interrupted pass goes on from the
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field
-from itertools import islice
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from foveapool.pooling.accumulate import ScatterAccumulator
 from foveapool.pooling.incoming import distributed, from_all_processes
@@ -22,16 +23,16 @@ from foveapool.pooling.moments import ChannelMoments
 from foveapool.pooling.precision import Precision, check_precision
 from foveapool.pooling.scatter import Scatter, Weighting
 from foveapool.pooling.symmetric import Panels, check_fits
-from foveapool.surgery.batches import Labelled, Unpack, check_rereadable, class_names, unpacked
+from foveapool.surgery.batches import Labelled, check_rereadable
 from foveapool.surgery.capture import maps_of, shrinking
-from foveapool.surgery.find import Downsampling, Layers
+from foveapool.surgery.classes import class_count, class_names, naming_classes
+from foveapool.surgery.find import Downsampling
+from foveapool.surgery.first_batch import taking
 from foveapool.surgery.progress import Clock, Report
-from foveapool.surgery.resume import Found, Position, Shelf, fingerprint
-from foveapool.surgery.standin import Mode
+from foveapool.surgery.reading import Reading
+from foveapool.surgery.resume import Found, Position, Shelf, batch_digest, fingerprint
 from foveapool.surgery.visit import device_of, unwrapped
 
-# Far above any labelled set of images; a label beyond it is a mistake that would eat the memory.
-MOST_UNASKED_CLASSES = 30_000
 SAVE_SECONDS = 30.0
 
 
@@ -48,35 +49,6 @@ class ScatterSettings:
     precision: Precision = "ieee"
 
 
-@dataclass(frozen=True)
-class Reading:
-    """What is read: a network's layers over a loader."""
-
-    model: nn.Module
-    loader: Iterable[Any]
-    layer: Layers
-    mode: Mode = "replace"
-    unpack: Unpack | None = None
-    autocast: torch.dtype | None = None
-
-    def batches(self, skip: int = 0) -> Iterator[Labelled]:
-        """The loader's batches behind the first `skip`, on the network's device."""
-        device = device_of(unwrapped(self.model))
-        for batch in islice(iter(self.loader), skip, None):
-            yield unpacked(batch, self.unpack).to(device)
-
-    def facts(self) -> dict[str, str]:
-        """What the maps depend on, beside the network and the data."""
-        return {"mode": self.mode, "autocast": str(self.autocast)}
-
-    def length(self) -> int | None:
-        """How many batches there are, if the loader says."""
-        try:
-            return len(self.loader)  # type: ignore[arg-type]
-        except TypeError:
-            return None
-
-
 @dataclass
 class Passes:
     """The state of the two passes."""
@@ -90,6 +62,8 @@ class Passes:
     sums: dict[str, ScatterAccumulator] = field(default_factory=dict)
     position: Position = field(default_factory=lambda: Position(1, 0))
     written: dict[str, bool] = field(default_factory=dict)
+    first_labels: Tensor | None = None
+    reordered: bool = False  # whether a pass began with other labels than the look before it
 
     def run(self) -> dict[str, Scatter]:
         """The scatter of every layer, by name in the order of the forward pass."""
@@ -98,14 +72,17 @@ class Passes:
         if self.position.number == 1:
             self._through(self.moments)
             self._reduce_moments()
-            self.sums = {name: self._summing(each) for name, each in self.moments.items()}
+            with self._refusing():
+                self._check_drawn_alike()
+                self.sums = {name: self._summing(each) for name, each in self.moments.items()}
             self.position = Position(2, 0, self.position.batches)
             self._keep(self.sums)
         self._through(self.sums)
         if distributed():
             for each in self.sums.values():
                 each.all_reduce()
-        scatters = {name: each.compute() for name, each in self.sums.items()}
+        with self._refusing():
+            scatters = {name: _scatter(name, each) for name, each in self.sums.items()}
         return {name: scatters[self._source(name)] for name in self.targets}
 
     def prepare(self) -> dict[str, Downsampling]:
@@ -116,14 +93,16 @@ class Passes:
         first = next(reading.batches(), None)
         if first is None:
             raise ValueError("loader: got no batch, wanted at least one")
-        self.targets = shrinking(
-            reading.model, first, reading.layer, reading.mode, reading.autocast
-        )
-        _check_one_size(self.targets)
+        self.first_labels = first.labels
+        with taking(reading.model, first.inputs, reading.autocast):
+            self.targets = shrinking(
+                reading.model, first, reading.layer, reading.mode, reading.autocast
+            )
+        _check_calls(self.targets)
         names = [name for name in self.targets if self._source(name) == name]
         if self.shelf is not None:
             facts = {"layers": list(self.targets), **reading.facts(), **asdict(self.settings)}
-            self.shelf.claim(fingerprint(reading.model, facts))
+            self.shelf.claim(fingerprint(reading.model, facts), batch_digest(first))
             found = self.shelf.read(names, device_of(unwrapped(reading.model)))
             if _all_in_the_same_pass(found) and found is not None:
                 self.position, self.moments, self.sums = found
@@ -131,9 +110,10 @@ class Passes:
         classes = self.settings.num_classes or len(class_names(reading.loader) or ()) or 2
         cap, seed = self.settings.class_cap, self.settings.seed
         # Channels that never fire are common behind a ReLU and say nothing about places.
-        self.moments = {
-            name: ChannelMoments(classes, cap, seed, dead_channels="ignore") for name in names
-        }
+        with self._naming_classes():
+            self.moments = {
+                name: ChannelMoments(classes, cap, seed, dead_channels="ignore") for name in names
+            }
         return self.targets
 
     def _source(self, name: str) -> str:
@@ -151,11 +131,13 @@ class Passes:
         targets = {name: self.targets[name] for name in takers}
         saved = time.monotonic()
         done = position.batches
-        for batch in reading.batches(done):
+        for batch in reading.batches(done, self._compare):
             maps = maps_of(
                 reading.model, batch, targets, reading.mode, reading.autocast, self.written
             )
             self._take(takers, maps, batch)
+            if position.number == 1:
+                self._check_drawn_alike()
             done += 1
             self.position = Position(position.number, done, position.total)
             self.report(clock.after(done))
@@ -176,8 +158,58 @@ class Passes:
                     panels = Panels.for_grid(tuple(maps[name].shape[2:]), window)
                     check_fits(panels, maps[name].device)
                 if self._classes_unknown and len(batch.labels):
-                    taker.grow(_class_count(batch.labels))
-            taker.update(maps[name], batch.labels, batch.ids)
+                    taker.grow(class_count(batch.labels))
+            with self._naming_classes():
+                taker.update(maps[name], batch.labels, batch.ids)
+
+    def _compare(self, first: Labelled) -> None:
+        """Notices at a pass's first batch that the loader does not keep its order."""
+        assert self.first_labels is not None
+        count = min(len(first.labels), len(self.first_labels))
+        alike = torch.equal(first.labels[:count], self.first_labels[:count])
+        self.reordered |= first.ids is None and not alike
+        if self.shelf is None:
+            return
+        if self.position.batches:
+            self.shelf.check_begins_alike(batch_digest(first))
+        elif self.position.number == 1 and not self.shelf.begins_alike(batch_digest(first)):
+            warnings.warn(
+                "resume: the loader's first batch is another in each reading, so that a fit that "
+                "is stopped could not go on; pass shuffle=False and no random changes",
+                stacklevel=6,
+            )
+
+    def _check_drawn_alike(self) -> None:
+        """Raises if a class has to be drawn from and the second pass would draw others."""
+        cap = self.settings.class_cap
+        if not self.reordered or cap is None:
+            return
+        counts = next(iter(self.moments.values())).state_dict()["tensors"].get("counts")
+        largest = 0 if counts is None else int(counts.sum(1).max())
+        if largest > cap:
+            raise ValueError(
+                f"class_cap: got {cap} for a class of {largest} samples or more and a loader whose "
+                "order changes from pass to pass, wanted the same samples in both; pass "
+                "shuffle=False, class_cap=None, or numbers of the samples: "
+                "unpack=lambda batch: (inputs, labels, ids)"
+            )
+
+    @contextmanager
+    def _refusing(self) -> Iterator[None]:
+        """What is refused here is in the sums for good, so that nothing could go on from them."""
+        try:
+            with self._naming_classes():
+                yield
+        except ValueError as error:
+            if self.shelf is None:
+                raise
+            self.shelf.clear()
+            raise ValueError(
+                f"{error}; the sums in {self.shelf.folder} were deleted: fit again from the start"
+            ) from error
+
+    def _naming_classes(self) -> AbstractContextManager[None]:
+        return naming_classes(self.reading.loader, self.settings.num_classes)
 
     @property
     def _classes_unknown(self) -> bool:
@@ -186,6 +218,7 @@ class Passes:
     def _reduce_moments(self) -> None:
         if not distributed():
             return
+        self.reordered = any(from_all_processes(self.reordered))
         for each in self.moments.values():
             if self._classes_unknown:
                 each.grow(max(from_all_processes(each.settings.num_classes)))
@@ -202,8 +235,21 @@ class Passes:
         )
 
 
-def _check_one_size(targets: Mapping[str, Downsampling]) -> None:
-    """Raises for a module that the network uses on maps of several sizes."""
+def _scatter(name: str, sums: ScatterAccumulator) -> Scatter:
+    try:
+        scatter = sums.compute()
+    except ValueError as error:
+        raise ValueError(f"{error}: unpack=lambda batch: (inputs, labels, ids)") from error
+    if not float(scatter.within_diagonal().mean()) > 0:
+        raise ValueError(
+            f"layer: the maps at {name} do not vary within the classes (all zero, perhaps), wanted "
+            "some that do; leave this layer out, or give images that differ"
+        )
+    return scatter
+
+
+def _check_calls(targets: Mapping[str, Downsampling]) -> None:
+    """Raises for a module that is used on maps of several sizes, warns of one used repeatedly."""
     for name, found in targets.items():
         if not found.alike:
             raise ValueError(
@@ -211,17 +257,13 @@ def _check_one_size(targets: Mapping[str, Downsampling]) -> None:
                 "maps of different sizes, wanted one size: a learned pooling belongs to one; give "
                 "the network a module of its own for each use"
             )
-
-
-def _class_count(labels: Tensor) -> int:
-    """As many classes as the labels of a batch need."""
-    largest = 0 if labels.is_floating_point() else int(labels.max())
-    if largest >= MOST_UNASKED_CLASSES:
-        raise ValueError(
-            f"labels: got {largest}, wanted classes numbered from 0; pass num_classes if there are "
-            f"more than {MOST_UNASKED_CLASSES:,}"
-        )
-    return max(2, largest + 1)
+        if found.calls > 1:
+            warnings.warn(
+                f"layer: {name} ({found.kind}) is used {found.calls} times in one forward pass and "
+                "is fitted on the maps of its first use alone; if the others differ, give the "
+                "network a module of its own for each use",
+                stacklevel=4,
+            )
 
 
 def _all_in_the_same_pass(found: Found | None) -> bool:

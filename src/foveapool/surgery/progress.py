@@ -36,6 +36,10 @@ def reporter(progress: bool | Report) -> Iterator[Report]:
     if callable(progress):
         yield progress
         return
+    if not isinstance(progress, bool):
+        raise ValueError(
+            f"progress: got {progress!r}, wanted True, False or a function of a Progress"
+        )
     if not progress:
         yield lambda _: None
         return

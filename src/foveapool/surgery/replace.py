@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import copy
 import weakref
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from foveapool.pooling.module import LinearPool2d
-from foveapool.surgery.geometry import POOLINGS, Pair
-from foveapool.surgery.names import matching, standins
+from foveapool.surgery.geometry import POOLINGS, Pair, check_subsamples
+from foveapool.surgery.names import given_way, network_in, standins
 from foveapool.surgery.optimiser import Slot, check_knows, swap_back, swap_parameters
 from foveapool.surgery.standin import MODES, ON_RESIZE, Mode, OnResize, StandIn
-from foveapool.surgery.visit import device_of, unwrapped
+from foveapool.surgery.visit import device_of
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,22 @@ class Change:
     names: tuple[str, ...]
     old: nn.Module
     new: StandIn
+    same_as: str | None = None  # the layer whose pooling was copied for this one
+    random: bool = True  # whether the numbers of a 1x1 convolution are; `load` knows better
+
+    def __str__(self) -> str:
+        new, notes = self.new, []
+        mode, pool = new.role.mode, new.pool
+        if new.project is not None:
+            made = "random: it has to learn" if self.random else "as it was saved"
+            notes.append(f" and a 1x1 convolution ({made})")
+        if self.same_as is not None:
+            notes.append(f", a copy of that in {self.same_as}")
+        hooks = len(self.old._forward_hooks) + len(self.old._forward_pre_hooks)
+        if hooks and mode == "replace":
+            notes.append(f"; the old layer's hooks ({hooks}) rest until it is restored")
+        line = f"{', '.join(self.names)}: {type(self.old).__name__} -> {mode} "
+        return f"{line}{type(pool).__name__}({pool.extra_repr()}){''.join(notes)}"
 
 
 @dataclass(frozen=True)
@@ -35,13 +53,8 @@ class Replacement:
     parameters: tuple[int, int]  # of the whole network, before and after
 
     def __str__(self) -> str:
-        lines = [
-            f"{', '.join(change.names)}: {type(change.old).__name__} -> {change.new.mode} "
-            f"{type(change.new.pool).__name__}({change.new.pool.extra_repr()})"
-            + (" and a 1x1 convolution" if change.new.project is not None else "")
-            for change in self.changes
-        ]
-        return "\n".join([*lines, f"parameters: {self.parameters[0]:,} -> {self.parameters[1]:,}"])
+        before, after = self.parameters
+        return "\n".join([*map(str, self.changes), f"parameters: {before:,} -> {after:,}"])
 
 
 def replace(
@@ -56,12 +69,14 @@ def replace(
     """Puts each pooling of `pools` into the place of the layers that its key names, in place.
 
     A key is an exact name, the end of names ("downsample.0") or a regular expression for whole
-    names; one that matches several layers gives them one shared pooling. `mode`, unless given, is
-    the one that a pooling was fitted for, or else `replace`. `optimizer` loses the parameters that
-    left and gets those that came. With `on_resize="interpolate"` maps of another size are pooled
-    by an operator carried over to it; otherwise they are an error. `in_shapes` tells mode `after`
-    the size of a layer's input, where the layer has no stride and the pooling was not fitted
-    there. Nothing is changed if anything is wrong.
+    names; layers of stride 1 among those it matches are passed over if the pooling halves maps.
+    Every layer gets a pooling of its own: the first the very module, others copies of it, which
+    train and are saved by themselves. `mode`, unless given, is the one that a pooling was fitted
+    for, or else `replace`. `optimizer` loses the parameters that left and gets those that came.
+    With `on_resize="interpolate"` maps of another size are pooled by an operator carried over to
+    it; otherwise they are an error. `in_shapes` tells mode `after` the size of a layer's input,
+    where the layer has no stride, or pads by it, and the pooling was not fitted there. Nothing is
+    changed if anything is wrong.
     """
     if mode is not None and mode not in MODES:
         raise ValueError(f"mode: got {mode!r}, wanted one of {MODES}")
@@ -72,22 +87,29 @@ def replace(
             raise ValueError(f"in_shapes: got {shape} for {name}, wanted (height, width)")
     model = _inside(model)
     device_of(model)
-    chosen = _chosen(model, pools)
+    chosen = given_way(model, pools)
     modes = {layer: _mode_of(names[0], pool, mode) for layer, (names, pool) in chosen.items()}
     for layer, (names, pool) in chosen.items():
         check_pool(names[0], layer, pool, modes[layer])
     places = standins(model)
-    turn = 1 + max((standin.turn for standin in places), default=0)
+    turn = 1 + max((standin.role.turn for standin in places), default=0)
     before = list(model.parameters())
     if optimizer is not None and optimizer not in _followers(places):
         new = [p for _, pool in chosen.values() for p in pool.parameters()]
         check_knows(optimizer, [*before, *new])
     changes: list[Change] = []
+    holders = {standin.pool: names[0] for standin, names in places.items()}
     try:
         for layer, (names, pool) in chosen.items():
             shape = (in_shapes or {}).get(names[0], getattr(pool, "read_shape", None))
-            standin = _standin(model, layer, pool, modes[layer], on_resize, shape)
-            changes.append(Change(names, layer, standin))
+            if modes[layer] == "after":
+                _check_stage(names[0], layer, pool, shape)
+            # What is made in inference mode could never be trained.
+            with torch.inference_mode(False):
+                own = copy.deepcopy(pool) if pool in holders else pool
+                standin = _standin(model, layer, own, modes[layer], on_resize, shape)
+            changes.append(Change(names, layer, standin, holders.get(pool)))
+            holders.setdefault(pool, names[0])
     except BaseException:
         for change in changes:
             change.new.release()
@@ -103,8 +125,9 @@ def replace(
         slots = swap_parameters(optimizer, _without(before, after), coming)
     for change in changes:
         # `restore` is given the network alone, and undoes the last call first.
-        change.new.turn, change.new.slots = turn, slots
-        change.new.optimizer = None if optimizer is None else weakref.ref(optimizer)
+        role = change.new.role
+        role.turn, role.slots = turn, slots
+        role.optimizer = None if optimizer is None else weakref.ref(optimizer)
     return Replacement(tuple(changes), (_count(before), _count(after)))
 
 
@@ -124,12 +147,12 @@ def restore(model: nn.Module, *, optimizer: Optimizer | None = None) -> list[str
         )
     if places and optimizer is not None and optimizer not in followers:
         check_knows(optimizer, model.parameters())
-    for turn in sorted({standin.turn for standin in places}, reverse=True):
+    for turn in sorted({standin.role.turn for standin in places}, reverse=True):
         before = list(model.parameters())
         slots: tuple[Slot, ...] = ()
         for standin, names in places.items():
-            if standin.turn == turn:
-                slots = standin.slots
+            if standin.role.turn == turn:
+                slots = standin.role.slots
                 for name in names:
                     _put(model, name, standin.release().to(_first_number(standin, model)))
         if optimizer is not None:
@@ -138,14 +161,14 @@ def restore(model: nn.Module, *, optimizer: Optimizer | None = None) -> list[str
 
 
 def _inside(model: nn.Module) -> nn.Module:
-    """The network inside of `torch.compile`, which follows changes; other wrappers do not."""
+    """The network inside of its wrappers, all of which follow changes but one."""
     wrapper = getattr(model, "_orig_mod", model)
-    if isinstance(wrapper, (nn.parallel.DistributedDataParallel, nn.DataParallel)):
+    if isinstance(wrapper, nn.parallel.DistributedDataParallel):
         raise ValueError(
-            "model: got one that is wrapped for several processes, wanted the network inside; "
-            "change it first, wrap it afterwards, so that the wrapper knows the new parameters"
+            "model: got a DistributedDataParallel, which knows only the parameters it was made "
+            "with, wanted the network inside: change model.module, then wrap it anew"
         )
-    return unwrapped(model)
+    return network_in(model)
 
 
 def _mode_of(name: str, pool: nn.Module, mode: Mode | None) -> Mode:
@@ -187,27 +210,10 @@ def check_pool(name: str, layer: nn.Module, pool: nn.Module, mode: Mode) -> None
             )
 
 
-def _chosen(
-    model: nn.Module, pools: Mapping[str, nn.Module]
-) -> dict[nn.Module, tuple[tuple[str, ...], nn.Module]]:
-    """The layers to replace, each once, with all their names and the pooling for them."""
-    if not pools:
-        raise ValueError("pools: got none, wanted {name of a layer: pooling}")
-    every: dict[nn.Module, list[str]] = {}
-    for name, module in model.named_modules(remove_duplicate=False):
-        every.setdefault(module, []).append(name)
-    chosen: dict[nn.Module, tuple[tuple[str, ...], nn.Module]] = {}
-    for key, pool in pools.items():
-        if not isinstance(pool, nn.Module):
-            raise ValueError(f"{key}: got a {type(pool).__name__}, wanted a pooling module")
-        for name in matching(model, key):
-            layer = model.get_submodule(name)
-            if layer in chosen and chosen[layer][1] is not pool:
-                raise ValueError(
-                    f"{name}: got two poolings, {chosen[layer][0]} is the same layer; wanted one"
-                )
-            chosen[layer] = (tuple(every[layer]), pool)
-    return chosen
+def _check_stage(name: str, layer: nn.Module, pool: Any, in_shape: Pair | None) -> None:
+    """Raises if the layer cannot work at stride 1, tried on maps as near to its own as is known."""
+    channels = getattr(layer, "in_channels", 1 if pool.mean is None else len(pool.mean))
+    check_subsamples(name, layer, in_shape or pool.in_shape, channels)
 
 
 def _standin(
@@ -225,8 +231,21 @@ def _standin(
         if given != layer.out_channels:
             project = nn.Conv2d(given, layer.out_channels, 1, bias=layer.bias is not None)
             project.to(like)
+    _leave_inference(pool)
     pool.to(like)
     return StandIn(layer, pool, mode, project, in_shape, on_resize)
+
+
+def _leave_inference(pool: nn.Module) -> None:
+    """Gives a pooling that was made in inference mode tensors that can be trained."""
+    for module in pool.modules():
+        for name, parameter in module._parameters.items():
+            if parameter is not None and parameter.is_inference():
+                new = nn.Parameter(parameter.detach().clone(), parameter.requires_grad)
+                module._parameters[name] = new
+        for name, buffer in module._buffers.items():
+            if buffer is not None and buffer.is_inference():
+                module._buffers[name] = buffer.clone()
 
 
 def _first_number(*modules: nn.Module) -> Tensor:
@@ -242,7 +261,8 @@ def _put(model: nn.Module, name: str, module: nn.Module) -> None:
 
 def _followers(places: Iterable[StandIn]) -> list[Optimizer]:
     """The optimisers that followed the replacements and are still in use."""
-    known = (standin.optimizer() for standin in places if standin.optimizer is not None)
+    roles = (standin.role for standin in places)
+    known = (role.optimizer() for role in roles if role.optimizer is not None)
     return [optimizer for optimizer in known if optimizer is not None]
 
 

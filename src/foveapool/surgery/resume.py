@@ -23,6 +23,7 @@ from foveapool.files import made_folder, write_text
 from foveapool.pooling.accumulate import ScatterAccumulator
 from foveapool.pooling.incoming import distributed
 from foveapool.pooling.moments import ChannelMoments
+from foveapool.surgery.batches import Labelled, leaves
 from foveapool.surgery.visit import unwrapped
 
 
@@ -44,11 +45,14 @@ class Shelf:
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         rank = torch.distributed.get_rank() if distributed() else 0
         self.folder = Path(folder) / f"process-{rank}"
-        self._fingerprint = ""
+        self._fingerprint, self._first_batch = "", ""
 
-    def claim(self, fingerprint: str) -> None:
-        """Makes the folder ready for the fit of that fingerprint; another's is not touched."""
-        self._fingerprint = fingerprint
+    def claim(self, fingerprint: str, first_batch: str) -> None:
+        """Makes the folder ready for the fit of that fingerprint; another's is not touched.
+
+        `first_batch` is the digest of what the loader yields first.
+        """
+        self._fingerprint, self._first_batch = fingerprint, first_batch
         made_folder(self.folder, "unfinished sums")
         found = self._note()
         if found is not None and found["fingerprint"] != fingerprint:
@@ -56,13 +60,30 @@ class Shelf:
                 f"{self.folder.parent}: got the sums of another fit (network, layers, mode or "
                 "settings differ), wanted those of this one; give another folder or delete this one"
             )
+        if found is not None:
+            self.check_begins_alike(found["first_batch"])
+
+    def begins_alike(self, first_batch: str) -> bool:
+        """Whether a reading that begins with that batch began as the first one did."""
+        return first_batch == self._first_batch
+
+    def check_begins_alike(self, first_batch: str) -> None:
+        """Raises unless it did: sums must not go on with other samples."""
+        if not self.begins_alike(first_batch):
+            raise ValueError(
+                f"{self.folder.parent}: got sums that were begun with another first batch, wanted "
+                "the same again: the loader does not keep its order, changes its images at random, "
+                "or holds others; pass shuffle=False and no random changes, or give another folder "
+                "(or delete this one) to begin anew"
+            )
 
     def write(self, position: Position, takers: Sequence[Any]) -> None:
         """Keeps the sums of all layers at a position, and forgets the ones before."""
         stem = f"{position.number}-{position.batches}"
         for index, taker in enumerate(takers):
             taker.save(self.folder / f"{stem}-{index}.safetensors")
-        note = {"fingerprint": self._fingerprint, **asdict(position)}
+        digests = {"fingerprint": self._fingerprint, "first_batch": self._first_batch}
+        note = {**digests, **asdict(position)}
         write_text(self.folder / "position.json", json.dumps(note))
         for old in self.folder.glob("*.safetensors"):
             if not old.name.startswith(stem + "-"):
@@ -77,20 +98,38 @@ class Shelf:
         stem = f"{position.number}-{position.batches}"
         files = [self.folder / f"{stem}-{index}.safetensors" for index in range(len(names))]
         pairs = list(zip(names, files, strict=True))
-        if position.number == 1:
-            return position, {n: ChannelMoments.load(f, device) for n, f in pairs}, {}
-        return position, {}, {n: ScatterAccumulator.load(f, device) for n, f in pairs}
+        try:
+            if position.number == 1:
+                return position, {n: ChannelMoments.load(f, device) for n, f in pairs}, {}
+            return position, {}, {n: ScatterAccumulator.load(f, device) for n, f in pairs}
+        except FileNotFoundError as error:
+            raise FileNotFoundError(f"{error}; {self._anew}") from error
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(f"{error}; {self._anew}") from error
 
     def clear(self) -> None:
-        """Forgets everything: the fit is done."""
+        """Forgets everything: the fit is done, or the sums are of no use."""
         shutil.rmtree(self.folder, ignore_errors=True)
         # Not empty as long as another process has not come here, or if it held other things.
         with suppress(OSError):
             self.folder.parent.rmdir()
 
+    @property
+    def _anew(self) -> str:
+        return f"what was kept of an unfinished fit is damaged: delete {self.folder} to begin anew"
+
     def _note(self) -> dict[str, Any] | None:
         path = self.folder / "position.json"
-        return json.loads(path.read_text("utf-8")) if path.is_file() else None
+        if not path.is_file():
+            return None
+        try:
+            note = json.loads(path.read_text("utf-8"))
+            missing = {"fingerprint", "first_batch", "number", "batches", "total"} - set(note)
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"{path}: {error}; {self._anew}") from error
+        if missing:
+            raise ValueError(f"{path}: got no {', '.join(sorted(missing))}; {self._anew}")
+        return note
 
 
 def fingerprint(model: nn.Module, facts: Mapping[str, Any]) -> str:
@@ -100,7 +139,20 @@ def fingerprint(model: nn.Module, facts: Mapping[str, Any]) -> str:
     for name, tensor in unwrapped(model).state_dict().items():
         digest.update(name.encode())
         if isinstance(tensor, torch.Tensor):
-            digest.update(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
-            plain = tensor.detach().cpu().contiguous().reshape(-1)
-            digest.update(plain.view(torch.uint8).numpy().tobytes())
+            digest.update(_bytes(tensor))
     return digest.hexdigest()
+
+
+def batch_digest(batch: Labelled) -> str:
+    """Tells batches apart: by the numbers of the inputs and the labels."""
+    digest = hashlib.sha256()
+    for leaf in (*leaves(batch.inputs), batch.labels):
+        if isinstance(leaf, torch.Tensor):
+            digest.update(_bytes(leaf))
+    return digest.hexdigest()
+
+
+def _bytes(tensor: torch.Tensor) -> bytes:
+    plain = tensor.detach().cpu().contiguous().reshape(-1)
+    kind = f"{tensor.dtype} {tuple(tensor.shape)}".encode()
+    return kind + plain.view(torch.uint8).numpy().tobytes()

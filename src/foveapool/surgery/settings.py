@@ -1,4 +1,4 @@
-"""Checks the settings of `ClosedFormPooling` before any data is read.
+"""The settings of `ClosedFormPooling`, checked and made plain before any data is read.
 
 Each setting for itself: what depends on the network or the data is noticed where that is known.
 """
@@ -6,31 +6,55 @@ Each setting for itself: what depends on the network or the data is noticed wher
 from __future__ import annotations
 
 from collections.abc import Mapping
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any
 
 from foveapool.pooling.precision import PRECISIONS
 from foveapool.pooling.scatter import WEIGHTINGS
 from foveapool.pooling.solve import check_choices
 
+# The least that each may be, where it is not None.
+_LEAST = {"components": 1, "window": 0, "class_cap": 2, "num_classes": 2}
 
-def check_settings(settings: Mapping[str, Any]) -> None:
-    """Raises a ValueError for the first setting that a fit could not work with."""
-    names = ("norm", "centre", "sign", "solver", "alpha_unit")
-    choices = {name: settings[name] for name in names}
-    check_choices(**choices, alphas=[settings["alpha"]])
+
+def plain_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings with plain Python numbers, which files can hold, for those of NumPy and torch.
+
+    Raises a ValueError for the first setting that a fit could not work with.
+    """
+    plain = {name: _plain(value) for name, value in settings.items()}
+    if type(plain["alpha"]) not in (str, int, float):
+        raise ValueError(f"alpha: got {plain['alpha']!r}, wanted a positive number or 'auto'")
+    names = ("norm", "sign", "solver", "alpha_unit")
+    chosen = {name: plain[name] for name in names}
+    centre = "paper" if plain["centre"] is None else plain["centre"]
+    check_choices(**chosen, centre=centre, alphas=[plain["alpha"]])
     for name, wanted in (("weighting", WEIGHTINGS), ("precision", PRECISIONS)):
-        if settings[name] not in wanted:
-            raise ValueError(f"{name}: got {settings[name]!r}, wanted one of {wanted}")
+        if plain[name] not in wanted:
+            raise ValueError(f"{name}: got {plain[name]!r}, wanted one of {wanted}")
     # Any text is true, and so would "no" be.
-    if not isinstance(settings["normalise"], bool):
-        raise ValueError(f"normalise: got {settings['normalise']!r}, wanted True or False")
-    if not _is_whole(settings["seed"]):
-        raise ValueError(f"seed: got {settings['seed']!r}, wanted a whole number")
-    for name in ("components", "window", "class_cap", "num_classes"):
-        if settings[name] is not None and not _is_whole(settings[name]):
-            raise ValueError(f"{name}: got {settings[name]!r}, wanted a whole number or None")
+    if not isinstance(plain["normalise"], bool):
+        raise ValueError(f"normalise: got {plain['normalise']!r}, wanted True or False")
+    if not _is_whole(plain["seed"]):
+        raise ValueError(f"seed: got {plain['seed']!r}, wanted a whole number")
+    for name, least in _LEAST.items():
+        if plain[name] is None:
+            continue
+        if not _is_whole(plain[name]):
+            raise ValueError(f"{name}: got {plain[name]!r}, wanted a whole number or None")
+        if plain[name] < least:
+            raise ValueError(f"{name}: got {plain[name]}, wanted {least} or more, or None")
+    return plain
+
+
+def _plain(value: Any) -> Any:
+    """A number without its library: an int, a float or a bool; anything else as it came."""
+    if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
+        value = value.item()
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return value
+    return int(value) if isinstance(value, Integral) else float(value)
 
 
 def _is_whole(value: Any) -> bool:
-    return isinstance(value, Integral) and not isinstance(value, bool)
+    return isinstance(value, int) and not isinstance(value, bool)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import weakref
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -21,6 +24,18 @@ MODES = ("replace", "after")
 ON_RESIZE = ("error", "interpolate")
 
 
+@dataclass
+class Role:
+    """How a stand-in works, and what `restore` has to know of it."""
+
+    mode: Mode
+    on_resize: OnResize
+    read_shape: Pair | None  # of the maps that the original was seen to read, if known
+    turn: int = 0  # how many calls of `replace` the network had seen
+    slots: tuple[Slot, ...] = ()  # what left the optimiser in that call
+    optimizer: weakref.ref[Optimizer] | None = None  # the one that followed it
+
+
 class StandIn(nn.Module):
     """Pools in the place of `original`, which is kept aside for `restore`.
 
@@ -31,10 +46,8 @@ class StandIn(nn.Module):
     """
 
     original: nn.Module
+    as_it_was: nn.Module  # the same with its own stride; in mode `after` a copy on the same weights
     pool: Any
-    turn: int  # how many calls of `replace` the network had seen
-    slots: tuple[Slot, ...]  # what left the optimiser in that call
-    optimizer: weakref.ref[Optimizer] | None  # the one that followed it
 
     def __init__(
         self,
@@ -50,11 +63,12 @@ class StandIn(nn.Module):
             setattr(self, name, value)
         # Past nn.Module, which would list its weights among the network's.
         object.__setattr__(self, "original", original)
-        self.turn, self.slots, self.optimizer = 0, (), None
-        self.mode, self.on_resize, self.read_shape = mode, on_resize, in_shape
+        object.__setattr__(self, "as_it_was", original)
+        self.role = Role(mode, on_resize, in_shape)
         self.stage: Unstrided | None = None
         if mode == "after":
             shape: Any = pool
+            object.__setattr__(self, "as_it_was", copy.copy(original))
             self.stage = Unstrided(original, in_shape or shape.in_shape, shape.out_shape)
         self.pool, self.project = pool, project
         self._carried: dict[Pair, Tensor] = {}  # the operator for other sizes
@@ -67,27 +81,35 @@ class StandIn(nn.Module):
         """The layer's own weights, or the pooling's: networks look at their dtype and device."""
         return self.pool.weight if self.stage is None else self.stage.layer.weight
 
+    @property
+    def bias(self) -> Tensor | None:
+        """What is added to each channel, as far as a layer of its own does that."""
+        adding = self.project if self.stage is None else self.stage.layer
+        return getattr(adding, "bias", None)
+
     def release(self) -> nn.Module:
         """The original as it was, in the mode that its place has now."""
         if self.stage is not None:
             self.stage.release()
         return self.original.train(self.training)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """What the network wanted from the original, pooled."""
-        maps = x if self.stage is None else self.stage(x)
+    def forward(self, input: Tensor) -> Tensor:
+        """What the network wanted from the original, pooled; `input` is torch's name for it."""
+        maps = input if self.stage is None else self.stage(input)
         pool = self.pool
-        if self.on_resize == "interpolate" and isinstance(pool, LinearPool2d):
+        if self.role.on_resize == "interpolate" and isinstance(pool, LinearPool2d):
             resized = tuple(maps.shape[2:]) != pool.in_shape
-            maps = self._interpolated(maps, self._target(x, maps)) if resized else pool(maps)
+            maps = self._interpolated(maps, self._target(input)) if resized else pool(maps)
         else:
             maps = pool(maps)
         return maps if self.project is None else self.project(maps)
 
     def _interpolated(self, x: Tensor, target: Pair) -> Tensor:
         pool, shape = self.pool, (x.shape[2], x.shape[3])
-        if pool.weight.requires_grad and torch.is_grad_enabled():
-            # Gradients have to reach the operator, so nothing can be kept from call to call.
+        learns = pool.weight.requires_grad and torch.is_grad_enabled()
+        if learns or torch.compiler.is_compiling():
+            # Gradients have to reach the operator, and a compiled graph cannot ask whether the
+            # weights changed: nothing can be kept from call to call.
             weight = pool.resized_weight(shape, target)
         else:
             weight = self._carried_to(shape, target)
@@ -105,28 +127,29 @@ class StandIn(nn.Module):
                 self._carried[shape] = self.pool.resized_weight(shape, target)
         return self._carried[shape]
 
-    def _target(self, x: Tensor, maps: Tensor) -> Pair:
-        """The size of what the original would make of `x`, whose stage gave `maps`."""
-        if self.stage is not None and self.stage.strided:
-            height, width = self.stage.steps
-            return maps.shape[2] // height, maps.shape[3] // width
+    def _target(self, x: Tensor) -> Pair:
+        """The size of what the original would make of `x`."""
         shape = (x.shape[2], x.shape[3])
+        if torch.compiler.is_compiling():
+            return out_shape_of(self.as_it_was, shape, x.shape[1])
         if shape not in self._out_shapes:
-            self._out_shapes[shape] = out_shape_of(self.original, shape, x.shape[1])
+            self._out_shapes[shape] = out_shape_of(self.as_it_was, shape, x.shape[1])
         return self._out_shapes[shape]
 
     def __getstate__(self) -> Mapping[str, Any]:
         """All but what can be computed again, and the optimiser, which knows no copies."""
         empty = {"_carried": {}, "_carried_from": (None, None), "_out_shapes": {}}
-        return {**self.__dict__, **empty, "optimizer": None}
+        role = dataclasses.replace(self.role, optimizer=None)
+        return {**self.__dict__, **empty, "role": role}
 
     def extra_repr(self) -> str:
         """What `print(model)` shows."""
-        return f"{self.mode} {type(self.original).__name__}"
+        return f"{self.role.mode} {type(self.original).__name__}"
 
 
 def _plain_attributes(module: nn.Module) -> dict[str, Any]:
-    taken = {*vars(nn.Module()), "training"}
+    # `weight` and `bias` can be read in a way of their own.
+    taken = {*vars(nn.Module()), "training", "weight", "bias"}
     return {
         name: value
         for name, value in vars(module).items()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import traceback
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,8 +21,12 @@ def unwrapped(model: nn.Module) -> nn.Module:
             model = model._orig_mod
         elif isinstance(model, (nn.parallel.DistributedDataParallel, nn.DataParallel)):
             model = model.module
-        else:
+        elif isinstance(model, nn.Module):
             return model
+        else:
+            raise ValueError(
+                f"model: got a {type(model).__name__}, wanted a network, a torch.nn.Module"
+            )
 
 
 def device_of(model: nn.Module) -> torch.device:
@@ -44,6 +49,11 @@ def call(model: nn.Module, example: Any) -> Any:
     return model(example)
 
 
+def is_of_forward(error: BaseException) -> bool:
+    """Whether the error came out of a network that was called by `call`."""
+    return any(at.f_code is call.__code__ for at, _ in traceback.walk_tb(error.__traceback__))
+
+
 @contextmanager
 def dry_run(model: nn.Module) -> Iterator[None]:
     """Evaluation mode without gradients; every module's own mode is put back, come what may.
@@ -53,27 +63,6 @@ def dry_run(model: nn.Module) -> Iterator[None]:
     device_of(model)
     with evaluating(model), torch.compiler.set_stance("force_eager"):
         yield
-
-
-@contextmanager
-def hooked(
-    pairs: Iterable[tuple[nn.Module, Callable[..., Any]]], before: bool = False
-) -> Iterator[None]:
-    """Forward hooks, or hooks before the forward, that are gone afterwards, come what may.
-
-    Those before the forward come before the module's own: they see what the network hands over.
-    """
-    handles = []
-    try:
-        for module, hook in pairs:
-            if before:
-                handles.append(module.register_forward_pre_hook(hook, prepend=True))
-            else:
-                handles.append(module.register_forward_hook(hook))
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def version_of(tensor: Tensor) -> int | None:

@@ -17,9 +17,10 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
+from foveapool.data.images import DataSet
 from foveapool.files import clear_leftovers, held
 from foveapool.pooling.storage import load_tensors, save_tensors
-from foveapool.training.configuration import differences
+from foveapool.training.configuration import differences, shown_images
 from foveapool.training.metrics import METRICS, EpochRecord
 
 CHECKPOINT = "checkpoint.safetensors"
@@ -77,6 +78,11 @@ class RunFolder:
                 tensor.copy_(saved[name])
         return _position(facts)
 
+    def clear(self) -> None:
+        """Removes the checkpoint: what is noted of a new training must not stand beside an old."""
+        with disk_errors_explained(self.path):
+            self.path.unlink(missing_ok=True)
+
     def save(self, tensors: Mapping[str, Tensor], position: Position) -> None:
         """Replaces the checkpoint by a new one; the old one stays where that fails."""
         # Copies, since safetensors refuses tensors that share their memory.
@@ -86,13 +92,27 @@ class RunFolder:
             save_tensors(self.path, "checkpoint", held, facts)
 
 
-def load_weights(network: nn.Module, folder: str | os.PathLike[str]) -> Position:
+def load_weights(
+    network: nn.Module,
+    folder: str | os.PathLike[str],
+    data: DataSet | None = None,
+    seed: int | None = None,
+) -> Position:
     """Fills a network with the weights that a run folder holds, and says how far they had come.
 
-    To use what was trained; `train` restores by itself what it has to go on from.
+    To use what was trained; `train` restores by itself what it has to go on from. Give the `data`
+    and the `seed` that they are taken for: ValueError where they were trained with others.
     """
     path = Path(folder) / CHECKPOINT
     saved, facts = load_tensors(path, "checkpoint")
+    asked = {} if data is None else shown_images(data)
+    asked |= {} if seed is None else {"seed": seed}
+    trained = {key: facts["configuration"].get(key) for key in asked}
+    if other := differences(trained, asked):
+        raise ValueError(
+            f"{path}: holds the weights of another training: {'; '.join(other)}; wanted them with "
+            "the images and the seed that they were trained with: put these back, or train again"
+        )
     start = "network/"
     weights = {n.removeprefix(start): t for n, t in saved.items() if n.startswith(start)}
     wanted = {name: tensor.shape for name, tensor in network.state_dict().items()}

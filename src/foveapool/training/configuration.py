@@ -33,8 +33,18 @@ def configuration(network: nn.Module, data: DataSet, recipe: Recipe, seed: int) 
         "data": data.name,
         "data.train": len(data.train),
         "data.test": len(data.test),
-        "data.normalisation": data.normalisation,
         "data.augmentation": augmentation,
+        **shown_images(data),
+    }
+
+
+def shown_images(data: DataSet) -> dict[str, Any]:
+    """What of the data decides what a trained network is shown, and how it is judged.
+
+    The name is no part of it: images may be moved, and others may come to lie in their place.
+    """
+    return {
+        "data.normalisation": data.normalisation,
         "data.content": _digest(
             _bytes(tensor)
             for part in (data.train, data.test)

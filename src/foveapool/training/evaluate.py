@@ -16,14 +16,23 @@ def error_percent(
     """The percentage of images that get another label than their own.
 
     Weights and maps are float32 on every device; on a GPU torch's own setting for convolutions
-    holds, which allows TF32. Several workers share the images.
+    holds, which allows TF32. Several workers share the images. FloatingPointError where an output
+    is no finite number: such a network is not wrong by so many percent, it has broken down.
     """
     workers = workers or Workers()
     if not len(images):
         raise ValueError("images: got none to evaluate on, wanted 1 or more")
-    wrong = torch.zeros((), dtype=torch.int64, device=images.labels.device)
+    counts = torch.zeros(2, dtype=torch.int64, device=images.labels.device)
     with evaluating(network):
         for number, (batch, labels) in enumerate(plain_batches(images)):
             if number % workers.size == workers.rank:
-                wrong += (network(batch).argmax(1) != labels).sum()
-    return 100 * int(workers.total(wrong)) / len(images)
+                outputs = network(batch)
+                wrong, broken = outputs.argmax(1) != labels, ~outputs.isfinite().all(1)
+                counts += torch.stack([wrong.sum(), broken.sum()])
+    wrong_ones, broken_ones = workers.total(counts).tolist()
+    if broken_ones:
+        raise FloatingPointError(
+            f"network: got outputs that are not finite for {broken_ones} of {len(images)} images, "
+            "wanted finite numbers"
+        )
+    return 100 * wrong_ones / len(images)

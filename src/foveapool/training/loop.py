@@ -101,6 +101,9 @@ def train(
             with disk_errors_explained(run.folder):
                 metrics = Metrics(run.folder, position.history, tensorboard)
             stack.callback(metrics.close)
+            if saved is None:
+                # After all that may still refuse, and before anyone is told that it has begun.
+                run.clear()
         loop = _Loop(
             state,
             recipe,
@@ -162,7 +165,7 @@ class _Loop:
             if done < steps:
                 self._report()
                 if self.checkpoint_steps and done % self.checkpoint_steps == 0:
-                    self._save()
+                    self._save(epoch)
         last = epoch + 1 == self.recipe.epochs
         loss, elapsed = float(state.losses.double().mean()), self.position.elapsed
         record = EpochRecord(epoch + 1, loss, rate, elapsed, self._error(epoch, last))
@@ -172,7 +175,7 @@ class _Loop:
             with disk_errors_explained(self.metrics.path):
                 self.metrics.add(record)
         if last or time.monotonic() - self.saved_at >= self.checkpoint_seconds:
-            self._save()
+            self._save(epoch)
 
     def _next_stop(self, done: int) -> int:
         """Where to look up next: a CPU after each step, a GPU only where a checkpoint is due."""
@@ -187,7 +190,7 @@ class _Loop:
         for number, loss in enumerate(losses.tolist(), first + 1):
             if not math.isfinite(loss):
                 place = f"in epoch {epoch + 1}, step {number} of {self.state.feed.steps}"
-                raise self._divergence(f"loss: got {loss} {place}", self.recipe.rate(epoch))
+                raise self._divergence(f"loss: got {loss} {place}, wanted finite numbers", epoch)
 
     def _error(self, epoch: int, last: bool) -> float | None:
         due = self.evaluate_every is not None and (epoch + 1) % self.evaluate_every == 0
@@ -195,28 +198,36 @@ class _Loop:
             return None
         # Until here batch-norm's running statistics are each worker's own.
         self.state.workers.follow(list(self.state.network.buffers()))
-        return error_percent(self.state.network, self.state.test, self.state.workers)
+        self._check_weights(epoch)
+        try:
+            return error_percent(self.state.network, self.state.test, self.state.workers)
+        except FloatingPointError as error:
+            raise self._divergence(str(error), epoch) from error
 
-    def _save(self) -> None:
+    def _check_weights(self, epoch: int) -> None:
+        """Ends where one is no number: the update after a good loss can be one too many."""
+        if not self.state.is_finite():
+            place = f"after {self.position.epoch} epochs and {self.position.step} steps"
+            raise self._divergence(
+                f"network: got weights that are not finite {place}, wanted finite numbers", epoch
+            )
+
+    def _save(self, epoch: int) -> None:
         if self.folder is None or not self.state.workers.leads:
             return
-        if not self.state.is_finite():
-            # The update after a loss that was still a number can be one too many.
-            place = f"after {self.position.epoch} epochs and {self.position.step} steps"
-            rate = self.recipe.rate(max(0, self.position.epoch - (self.position.step == 0)))
-            raise self._divergence(f"network: got weights that are not finite {place}", rate)
+        self._check_weights(epoch)
         self.folder.save(self.state.tensors(), self.position)
         self.saved, self.saved_at = self.position, time.monotonic()
 
-    def _divergence(self, what: str, rate: float) -> FloatingPointError:
+    def _divergence(self, what: str, epoch: int) -> FloatingPointError:
         if self.folder is None or self.saved is None:
             kept = "no checkpoint was saved before it"
         else:
             at = f"{self.saved.epoch} epochs and {self.saved.step} steps"
             kept = f"the last good checkpoint, after {at}, is kept in {self.folder.folder}"
+        rate = self.recipe.rate(epoch)
         return FloatingPointError(
-            f"{what}, wanted finite numbers; {kept}. Lower the learning rate ({rate:g} there) or "
-            "look at the images"
+            f"{what}; {kept}. Lower the learning rate ({rate:g} there) or look at the images"
         )
 
     def _report(self) -> None:

@@ -9,7 +9,7 @@ import math
 import os
 import tomllib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from foveapool.near import did_you_mean
@@ -63,6 +63,16 @@ class Recipe:
     def rate(self, epoch: int) -> float:
         """The learning rate of an epoch, the first being 0."""
         return self.lr * self.gamma ** sum(epoch >= milestone for milestone in self.milestones)
+
+    def over(self, epochs: int) -> Recipe:
+        """The same course in another number of epochs: its milestones move in proportion.
+
+        >>> Recipe("sgd", 0.1, 150, milestones=(50, 100)).over(30).milestones
+        (10, 20)
+        """
+        other = replace(self, epochs=epochs)
+        moved = {max(1, round(each * epochs / self.epochs)) for each in self.milestones}
+        return replace(other, milestones=tuple(sorted(moved)))
 
     def as_dict(self) -> dict[str, Any]:
         """What `from_dict` takes, and JSON can hold."""
