@@ -9,14 +9,13 @@ from __future__ import annotations
 import argparse
 import copy
 import re
-import statistics
 from pathlib import Path
 from typing import Any
 
 import torch
 
 import foveapool as fp
-from foveapool.records import Row, append_rows, provenance
+from foveapool.records import Row, append_rows, moments, provenance
 
 TUTORIAL = Path(__file__).parents[1] / "docs/tutorials/fine-tune-after.md"
 
@@ -72,9 +71,7 @@ def main() -> None:
             placement="after",
             alpha=alpha,
             metric="test accuracy %",
-            mean=statistics.mean(values),
-            deviation=statistics.stdev(values),
-            n=len(values),
+            **moments(values),
             seeds=f"0-{options.seeds - 1}",
             epochs=f"{options.epochs} + {options.more}",
             batch="32",
