@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from foveapool import LinearPool2d, replace, restore
+from foveapool import ClosedFormPooling, LinearPool2d, replace, restore
 
 from .toys import MAIN, POOL, pictures, toy
 
@@ -221,3 +221,14 @@ def test_compiled_networks_follow_the_size_too_without_a_graph_break(kind, mode)
     with torch.no_grad():
         for size in (8, 10, 10, 8):
             torch.testing.assert_close(compiled(pictures(2, size)), model(pictures(2, size)))
+
+
+def test_sizes_that_only_the_output_tells_apart_have_operators_of_their_own():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 4, 1), nn.FractionalMaxPool2d(2, output_ratio=0.6))
+    loader = [(torch.randn(40, 3, 10, 10), torch.arange(40) % 2)]
+    fit = ClosedFormPooling(alpha=5.0).fit(model, loader, "1", "after")
+    fit.replace(model.eval(), on_resize="interpolate")
+    for size in (14, 15):
+        with torch.no_grad():
+            assert model(torch.randn(1, 3, size, size)).shape[2:] == (int(0.6 * size),) * 2

@@ -236,7 +236,8 @@ def test_what_is_damaged_is_named_with_the_way_out(tmp_path, name, text):
 def test_only_the_latest_sums_are_kept_and_other_files_stay(tmp_path):
     (tmp_path / "mine.txt").write_text("mine")
     half_done(tmp_path)
-    assert sorted(contents(tmp_path)) == ["1-3-0.safetensors", "mine.txt", "position.json"]
+    kept = ["1-3-0.safetensors", "lock", "mine.txt", "position.json"]
+    assert sorted(contents(tmp_path)) == kept
     ClosedFormPooling().fit(toy(), loader(), MAIN, resume=tmp_path)
     assert sorted(contents(tmp_path)) == ["mine.txt"]
 
@@ -260,3 +261,21 @@ def test_a_file_in_the_place_of_the_folder_is_named_before_anything_is_summed(tm
     with pytest.raises(NotADirectoryError, match="wanted a folder for unfinished sums; give anoth"):
         ClosedFormPooling().fit(toy(), loader(), MAIN, resume=file, progress=told.append)
     assert not told and file.read_text() == "mine"
+
+
+def test_two_fits_do_not_work_in_one_folder(tmp_path):
+    class Meeting(Breaking):
+        """A loader in the middle of which another fit comes to the same folder."""
+
+        def __iter__(self):
+            for number, batch in enumerate(super().__iter__()):
+                if (self.started, number) == (self.reading, 1):
+                    with pytest.raises(BlockingIOError, match="works in this folder"):
+                        ClosedFormPooling().fit(toy(), loader(), LAYERS, resume=tmp_path / "sums")
+                yield batch
+
+    meeting = Meeting(2, -1)
+    fit = ClosedFormPooling().fit(toy(), meeting, LAYERS, resume=tmp_path / "sums")
+    assert meeting.started == 3 and not (tmp_path / "sums").exists()
+    alone = ClosedFormPooling().fit(toy(), loader(), LAYERS)
+    assert torch.equal(fit.operators_[MAIN].weight, alone.operators_[MAIN].weight)

@@ -6,6 +6,7 @@ import inspect
 import os
 import time
 from collections.abc import Iterable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -131,18 +132,21 @@ class ClosedFormPooling:
         shelf = None if resume is None else Shelf(resume)
         reading = Reading(model, loader, layer, mode, unpack, autocast)
         begin = time.perf_counter()
-        with reporter(progress) as report:
+        with ExitStack() as stack:
+            report = stack.enter_context(reporter(progress))
+            if shelf is not None:
+                stack.callback(shelf.release)
             passes = Passes(reading, ScatterSettings(**settings), report, shelf)
             for name, found in passes.prepare().items():
                 self._components(name, found, mode)
             scatters = passes.run()
-        seconds = time.perf_counter() - begin
-        self.layers_, self.scatters_, self.mode_ = passes.targets, scatters, mode
-        self.operators_ = {}  # a failure below must not leave those of another fit
-        self.solve()
-        self.seconds_["passes"] = seconds
-        if shelf is not None:
-            shelf.clear()
+            seconds = time.perf_counter() - begin
+            self.layers_, self.scatters_, self.mode_ = passes.targets, scatters, mode
+            self.operators_ = {}  # a failure below must not leave those of another fit
+            self.solve()
+            self.seconds_["passes"] = seconds
+            if shelf is not None:
+                shelf.clear()
         return self
 
     def solve(self) -> ClosedFormPooling:

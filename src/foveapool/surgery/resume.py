@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from foveapool.files import made_folder, write_text
+from foveapool.files import held, made_folder, write_text
 from foveapool.pooling.accumulate import ScatterAccumulator
 from foveapool.pooling.incoming import distributed
 from foveapool.pooling.moments import ChannelMoments
@@ -46,14 +46,17 @@ class Shelf:
         rank = torch.distributed.get_rank() if distributed() else 0
         self.folder = Path(folder) / f"process-{rank}"
         self._fingerprint, self._first_batch = "", ""
+        self._lock = ExitStack()
 
     def claim(self, fingerprint: str, first_batch: str) -> None:
         """Makes the folder ready for the fit of that fingerprint; another's is not touched.
 
-        `first_batch` is the digest of what the loader yields first.
+        `first_batch` is the digest of what the loader yields first. The folder is this process's
+        own until `release`; BlockingIOError where another fit works in it.
         """
         self._fingerprint, self._first_batch = fingerprint, first_batch
         made_folder(self.folder, "unfinished sums")
+        self._lock.enter_context(held(self.folder / "lock"))
         found = self._note()
         if found is not None and found["fingerprint"] != fingerprint:
             raise ValueError(
@@ -106,6 +109,10 @@ class Shelf:
             raise FileNotFoundError(f"{error}; {self._anew}") from error
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(f"{error}; {self._anew}") from error
+
+    def release(self) -> None:
+        """Leaves the folder to others."""
+        self._lock.close()
 
     def clear(self) -> None:
         """Forgets everything: the fit is done, or the sums are of no use."""

@@ -71,7 +71,7 @@ class StandIn(nn.Module):
             object.__setattr__(self, "as_it_was", copy.copy(original))
             self.stage = Unstrided(original, in_shape or shape.in_shape, shape.out_shape)
         self.pool, self.project = pool, project
-        self._carried: dict[Pair, Tensor] = {}  # the operator for other sizes
+        self._carried: dict[tuple[Pair, Pair], Tensor] = {}  # the operator for other sizes
         self._out_shapes: dict[Pair, Pair] = {}  # the original's, for other sizes
         self._carried_from: tuple[Any, Any] = (None, None)  # the weights, and when that was
         self.train(original.training)
@@ -121,11 +121,11 @@ class StandIn(nn.Module):
         now = (version_of(own), own.dtype, own.device)
         if own is not source or now != then:
             self._carried, self._carried_from = {}, (own, now)
-        if shape not in self._carried:
+        if (shape, target) not in self._carried:
             # A tensor made in inference mode could not be used for training later.
             with torch.inference_mode(False), torch.no_grad():
-                self._carried[shape] = self.pool.resized_weight(shape, target)
-        return self._carried[shape]
+                self._carried[shape, target] = self.pool.resized_weight(shape, target)
+        return self._carried[shape, target]
 
     def _target(self, x: Tensor) -> Pair:
         """The size of what the original would make of `x`."""
