@@ -12,8 +12,9 @@ import pytest
 import torch
 from torch import nn
 
-from foveapool.pooling.storage import load_tensors
+from foveapool.pooling.storage import load_tensors, save_tensors
 from foveapool.training.checkpoint import CHECKPOINT, RunFolder, load_weights
+from foveapool.training.configuration import STRUCTURE
 from foveapool.training.loop import train
 
 from .toys import same, toy_data, toy_images, toy_network, toy_recipe
@@ -263,3 +264,28 @@ def test_every_epoch_is_saved_however_long_saving_takes(tmp_path, monkeypatch):
     monkeypatch.setattr(RunFolder, "save", slowly)
     train(toy_network(), toy_data(), toy_recipe(3), device="cpu", folder=tmp_path)
     assert saved == [(1, 0), (2, 0), (3, 0)]
+
+
+def test_a_checkpoint_of_another_torch_that_prints_networks_otherwise_is_gone_on_with(
+    tmp_path, monkeypatch
+):
+    whole = toy_network()
+    train(whole, toy_data(), toy_recipe(4), seed=1, device="cpu")
+    train(toy_network(), toy_data(), toy_recipe(4), seed=1, device="cpu", folder=tmp_path)
+    path = tmp_path / CHECKPOINT
+    tensors, facts = load_tensors(path, "checkpoint")
+
+    def written_by(version: str) -> None:
+        told = {**facts["configuration"], STRUCTURE: "in other words"}
+        place = {"epoch": 4, "step": 0, "elapsed": 1.0, "history": facts["history"]}
+        save_tensors(
+            path, "checkpoint", tensors, {**place, "configuration": told, "torch": version}
+        )
+
+    written_by("2.0.0")
+    again = toy_network()
+    train(again, toy_data(), toy_recipe(4), seed=1, device="cpu", folder=tmp_path)
+    assert same(again, whole)
+    written_by(torch.__version__)
+    with pytest.raises(ValueError, match=r"network\.structure is in other words there"):
+        train(toy_network(), toy_data(), toy_recipe(4), seed=1, device="cpu", folder=tmp_path)

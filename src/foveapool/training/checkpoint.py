@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from foveapool.data.images import DataSet
 from foveapool.files import clear_leftovers, held
 from foveapool.pooling.storage import load_tensors, save_tensors
-from foveapool.training.configuration import differences, shown_images
+from foveapool.training.configuration import STRUCTURE, differences, shown_images
 from foveapool.training.metrics import METRICS, EpochRecord
 
 CHECKPOINT = "checkpoint.safetensors"
@@ -61,8 +61,11 @@ class RunFolder:
         if not self.path.exists():
             return None
         saved, facts = load_tensors(self.path, "checkpoint")
-        found = differences(facts["configuration"], self.configuration)
-        if found:
+        there, here = dict(facts["configuration"]), self.configuration
+        if STRUCTURE in here and facts.get("torch") != torch.__version__:
+            # Another version of torch may print the same network in other words.
+            there[STRUCTURE] = here[STRUCTURE]
+        if found := differences(there, here):
             raise ValueError(
                 f"{self.folder}: holds a training of another configuration: {'; '.join(found)}. "
                 f"Choose another folder, or {_AFRESH}"
@@ -87,7 +90,11 @@ class RunFolder:
         """Replaces the checkpoint by a new one; the old one stays where that fails."""
         # Copies, since safetensors refuses tensors that share their memory.
         held = {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}
-        facts = {**asdict(position), "configuration": self.configuration}
+        facts = {
+            **asdict(position),
+            "configuration": self.configuration,
+            "torch": str(torch.__version__),
+        }
         with disk_errors_explained(self.path):
             save_tensors(self.path, "checkpoint", held, facts)
 

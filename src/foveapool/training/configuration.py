@@ -14,6 +14,8 @@ from torch import Tensor, nn
 from foveapool.data.images import DataSet
 from foveapool.training.recipe import Recipe
 
+STRUCTURE = "network.structure"  # names of tensors, and the network as torch prints it
+
 
 def configuration(network: nn.Module, data: DataSet, recipe: Recipe, seed: int) -> dict[str, Any]:
     """A flat dict that JSON can hold; equal for two trainings that must end alike on one machine.
@@ -28,7 +30,7 @@ def configuration(network: nn.Module, data: DataSet, recipe: Recipe, seed: int) 
         "seed": seed,
         "network": type(network).__name__,
         "network.parameters": sum(p.numel() for p in network.parameters()),
-        "network.structure": _digest([json.dumps(sorted(tensors)).encode(), str(network).encode()]),
+        STRUCTURE: _digest([json.dumps(sorted(tensors)).encode(), str(network).encode()]),
         "network.start": _digest(_bytes(tensor) for tensor in tensors.values()),
         "data": data.name,
         "data.train": len(data.train),
