@@ -17,7 +17,7 @@ import shlex
 import statistics
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from importlib import metadata
@@ -157,25 +157,35 @@ def hardware(device: str | None = None) -> str:
     return f"{model}, {os.cpu_count()} cores"
 
 
-def append_rows(path: str | os.PathLike[str], rows: Iterable[Row]) -> None:
-    """Adds rows to a CSV file, with its header if it is new; two processes may do so at once."""
+def append_rows(
+    path: str | os.PathLike[str], rows: Iterable[Row], key: Callable[[Row], object] | None = None
+) -> int:
+    """Adds rows to a CSV file, with its header if it is new; two processes may do so at once.
+
+    With a `key`, those are left out whose key a row of the file has. Returns how many were added.
+    """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     text = io.StringIO()
     writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
     with open(path, "a+", newline="") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
+        rows = list(rows)
         if not _has_header(path, file):
             writer.writeheader()
         elif not _ends_a_line(path):
             # Some editors leave the last line open, and a row would go on with it.
             text.write("\n")
+        if key is not None and path.stat().st_size:
+            there = set(map(key, read_rows(path)))
+            rows = [row for row in rows if key(row) not in there]
         file.seek(0, os.SEEK_END)
         writer.writerows(asdict(row) for row in rows)
         # One write, so that a reader or a killed process never leaves half a row.
         file.write(text.getvalue())
         file.flush()
         os.fsync(file.fileno())
+    return len(rows)
 
 
 def check_target(path: str | os.PathLike[str]) -> None:

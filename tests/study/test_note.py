@@ -106,3 +106,13 @@ def test_a_note_that_cannot_be_read_is_written_anew(folder, content):
     (folder / "study.json").write_text(content)
     with working_on(STUDY, folder):
         assert note(folder)["trainings"] == [] and note(folder)["facts"]["seeds"] == 2
+
+
+def test_a_study_that_is_gone_on_with_is_guarded_too(folder):
+    with working_on(STUDY, folder):
+        pass
+    refused = pytest.raises(BlockingIOError, match="with other choices")
+    with working_on(STUDY, folder), working_on(STUDY, folder), refused, working_on(OTHER, folder):
+        pass
+    with working_on(OTHER, folder):
+        pass

@@ -9,7 +9,7 @@ import pytest
 
 from foveapool.study.select import Candidate, Halving, Search, select
 from foveapool.study.setting import Pool, Setting
-from foveapool.study.study import Study, shortened
+from foveapool.study.study import Study
 from foveapool.training.recipe import Recipe
 
 from .small import SOURCE, training
@@ -150,9 +150,15 @@ def test_one_part_has_no_deviation():
     assert math.isnan(Candidate(training(part=0), (3.0,)).deviation)
 
 
-def test_a_shortened_recipe_keeps_its_proportions():
-    assert shortened(RECIPE, 0.5) == replace(RECIPE, epochs=75, milestones=(25, 50))
-    assert shortened(RECIPE, 0.001) == replace(RECIPE, epochs=1, milestones=(1,))
+def test_a_first_look_keeps_the_proportions_of_the_recipe():
+    study = Study("s", SOURCE, RECIPE, training().setting)
+
+    def looked(share):
+        return study.held_out_training(Search(), study.network, 0, share).recipe
+
+    assert looked(0.5) == replace(RECIPE, epochs=75, milestones=(25, 50))
+    assert looked(0.001) == replace(RECIPE, epochs=1, milestones=(1,))
+    assert looked(1.0) == RECIPE
 
 
 @pytest.mark.parametrize(

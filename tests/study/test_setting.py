@@ -35,6 +35,12 @@ def test_facts_give_the_setting_back(setting):
     assert Setting.from_facts(setting.facts()).facts() == setting.facts()
 
 
+def test_poolings_that_start_apart_have_another_name_than_those_that_did_not():
+    two = Setting((Pool("sgd", 3), Pool("sgd", 2)))
+    assert two.facts()["starts"] == "apart" and Setting.from_facts(two.facts()) == two
+    assert "starts" not in Setting((Pool("sgd", 3), Pool("closed-form", 2))).facts()
+
+
 def test_choices_that_a_pooling_does_not_use_make_no_difference():
     assert Pool("sgd", 3, 5.0, "l1").facts() == Pool("sgd", 3, 25.0).facts()
     assert Pool("closed-form", 3, 5).facts() == Pool("closed-form", 3, 5.0).facts()

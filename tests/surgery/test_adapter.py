@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import foveapool as fp
 from foveapool import ClosedFormPooling, LinearPool2d, replace, restore
@@ -301,3 +301,29 @@ def test_a_file_in_the_place_of_the_folder_is_named_and_stays(tmp_path):
     with pytest.raises(NotADirectoryError, match="wanted a folder for a fit; give another name"):
         ClosedFormPooling().fit(toy(), loader(), MAIN).save(file)
     assert file.read_text() == "mine"
+
+
+class Same(nn.Conv2d):
+    """A convolution that pads by its stride where it is told to."""
+
+    by_stride = False
+
+    def forward(self, input: Tensor) -> Tensor:
+        after = 3 - self.stride[0] if self.by_stride else 1
+        return super().forward(nn.functional.pad(input, (2 - after, after) * 2))
+
+
+def test_an_adapter_behind_a_layer_that_cannot_work_at_stride_1_changes_nothing(tmp_path):
+    def network(by_stride: bool) -> nn.Module:
+        model = nn.Sequential(Same(3, 6, 3, 2), nn.ReLU(), Same(6, 6, 3, 2))
+        model[2].by_stride = by_stride
+        return model
+
+    model = network(False)
+    batches = [(torch.randn(40, 3, 16, 16), torch.arange(40) % 2)]
+    ClosedFormPooling().fit(model, batches, ["0", "2"], "after").replace(model)
+    fp.save(model, tmp_path)
+    fresh = network(True)
+    with pytest.raises(ValueError, match=r"2: got a Same which, at stride 1"):
+        fp.load(fresh, tmp_path)
+    assert [type(layer) for layer in fresh] == [Same, nn.ReLU, Same]

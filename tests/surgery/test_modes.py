@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from foveapool import ClosedFormPooling, downsampling_layers, replace
+from foveapool import ClosedFormPooling, LinearPool2d, downsampling_layers, replace, restore
 
 from .toys import MAIN, POOL, SHORTCUT, anatomy, loader, pictures, toy
 
@@ -80,3 +80,13 @@ def test_layers_can_be_given_as_they_were_listed():
     assert list(ClosedFormPooling().fit(model, loader(), found[0]).operators_) == [MAIN]
     every = ClosedFormPooling().fit(model, loader(), found)
     assert list(every.operators_) == [MAIN, SHORTCUT, POOL]
+
+
+def test_a_size_may_be_told_by_the_end_of_a_name():
+    model = nn.Sequential(nn.Sequential(nn.Conv2d(3, 6, 3), nn.AdaptiveAvgPool2d(3)))
+    pool = LinearPool2d.average((15, 15), (3, 3))
+    (change,) = replace(model, {"1": pool}, mode="after", in_shapes={"1": (14, 14)}).changes
+    assert change.new.stage.steps == (5, 5)
+    restore(model)
+    with pytest.raises(ValueError, match=r"in_shapes: got '0.0', wanted a layer that gets"):
+        replace(model, {"1": pool}, mode="after", in_shapes={"0.0": (14, 14)})

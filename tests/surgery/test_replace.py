@@ -72,11 +72,14 @@ def test_of_the_layers_that_a_key_names_those_of_stride_1_are_passed_over(key, m
 
 
 @pytest.mark.parametrize("pool", [halving(), nn.AvgPool2d(2), rival("soft", 3, (8, 8), (4, 4))])
-def test_a_layer_of_stride_1_gives_way_to_no_pooling_that_shrinks(pool):
+def test_layers_of_stride_1_give_way_to_a_pooling_that_shrinks_only_by_their_name(pool):
     model = network_of_equal_names()
     with pytest.raises(ValueError, match=r"shrinks maps for 0.convolution, of stride 1, wanted"):
-        replace(model, {"0.convolution": pool})
-    replace(model, {"0.convolution": nn.AvgPool2d(3, 1, 1)})
+        replace(model, {r"0\.conv.*": pool})
+    replace(model, {r"0\.conv.*": nn.AvgPool2d(3, 1, 1)})
+    assert replaced_names(model) == ["0.convolution"]
+    restore(model)
+    replace(model, {"0.convolution": pool})
     assert replaced_names(model) == ["0.convolution"]
 
 

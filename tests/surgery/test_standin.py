@@ -102,3 +102,46 @@ def test_hooks_that_rest_are_spoken_of(mode):
     assert "hooks" not in pool
     restore(model)
     assert anatomy(model) == before
+
+
+# Layers of other makes, whose own stride is asked for at other sizes
+
+
+def weight_normed() -> nn.Module:
+    return nn.utils.parametrizations.weight_norm(nn.Conv2d(3, 6, 3, 2, 1))
+
+
+def called_otherwise() -> nn.Module:
+    layer = nn.Conv2d(3, 6, 3, 2, 1)
+    plain = layer.forward
+    layer.forward = lambda x: plain(x)
+    return layer
+
+
+class Blurring(nn.AvgPool2d):
+    """A pooling with a buffer and no parameter, which it makes use of from the first call on."""
+
+    def __init__(self) -> None:
+        super().__init__(2, 2)
+        self.register_buffer("scale", torch.ones(1))
+        self.kept: Tensor | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.kept is None:
+            self.kept = self.scale * 2
+        # Of the buffer's type or not at all, as a convolution would have it.
+        assert x.dtype == self.scale.dtype
+        return super().forward(x) * self.kept
+
+
+@pytest.mark.parametrize("make", [weight_normed, called_otherwise, Blurring])
+def test_layers_of_other_makes_are_followed_to_other_sizes_and_train(make):
+    torch.manual_seed(0)
+    model = nn.Sequential(make()).double()
+    loader = [(torch.rand(40, 3, 8, 8).double(), torch.arange(40) % 2)]
+    fit = ClosedFormPooling().fit(model, loader, "0", "after")
+    fit.replace(model, on_resize="interpolate", trainable=True)
+    for size in (8, 12):
+        pooled = model(torch.rand(2, 3, size, size).double())
+        assert pooled.shape[2:] == (size // 2, size // 2)
+        pooled.sum().backward()

@@ -2,6 +2,7 @@
 
 import resource
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
@@ -157,3 +158,26 @@ def test_a_missing_extra_is_named(tmp_path, monkeypatch, module, extra):
             with progress_bar("toy"):
                 pass
         train(toy_network(), tensorboard=True, **given)
+
+
+class Masked(nn.Module):
+    """A network that rules classes out by -inf, from a buffer that holds it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = toy_network()
+        mask = torch.zeros(len(toy_data().train.classes))
+        mask[-1] = -torch.inf
+        self.register_buffer("mask", mask)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return self.inner(images) + self.mask
+
+
+def test_infinities_that_are_meant_are_no_divergence(tmp_path):
+    data = toy_data()
+    kept = data.train.labels != len(data.train.classes) - 1
+    data = replace(data, train=data.train.part(kept))
+    for folder in (None, tmp_path):
+        result = train(Masked(), data, toy_recipe(1), seed=0, device="cpu", folder=folder)
+        assert 0 <= result.test_error <= 100

@@ -15,6 +15,7 @@ import typer
 
 from foveapool.cli.fit import RUN
 from foveapool.cli.pooled_maps import operator_file
+from foveapool.pooling.grid import Centre
 from foveapool.pooling.module import LinearPool2d
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.pooling.scatter import Scatter
@@ -95,10 +96,12 @@ def sweeps_in(sources: Sequence[Path], text: str) -> dict[str, list[PoolingOpera
         raise ValueError(f"alphas: got {text!r}, wanted numbers such as 5,25,100") from None
     found: dict[str, list[PoolingOperator]] = {}
     for source in sources:
-        scatters = _scatters(source)
+        fit, scatters = saved_fit(source), _scatters(source)
+        centre: Centre = "paper" if fit is None else fit.centre
         for name, scatter in scatters.items():
             halves = [(size + 1) // 2 for size in scatter.in_shape]
-            found[name] = list(sweep_pooling(scatter, halves, alphas, window=scatter.window))
+            swept = sweep_pooling(scatter, halves, alphas, centre=centre, window=scatter.window)
+            found[name] = list(swept)
         for family in () if scatters else _account(source).families:
             if len(family.operators) > 1:
                 found[family.label] = list(family.operators)

@@ -66,7 +66,8 @@ def study_command(
         bool, typer.Option("--so-far", help="Only the table of what is finished by now.")
     ] = False,
     results: Annotated[
-        Path | None, typer.Option(help="Also add the table's rows to this CSV file.")
+        Path | None,
+        typer.Option(help="Also add to this CSV file those of the table's rows that it lacks."),
     ] = None,
     data_root: DataRoot = None,
     device: Device = None,
@@ -103,7 +104,8 @@ def study_command(
         count = at_once or (1 if chosen_device(device).type == "cuda" else os.cpu_count() or 1)
         if results is not None:
             check_target(results)
-            _rows_in(results)
+            if results.exists() and results.stat().st_size:
+                read_rows(results)
         if finished:
             if dry_run:
                 raise ValueError("--so-far: got --dry-run too, wanted one of them")
@@ -183,16 +185,8 @@ def _hand_over(tables: Tables, results: Path | None, console: Console) -> None:
 
 def _add_rows(results: Path, rows: Sequence[Row], console: Console) -> None:
     """Adds those rows that the file does not have yet, whoever put them there and when."""
-    there = set(map(_measured, _rows_in(results)))
-    new = [row for row in rows if _measured(row) not in there]
-    append_rows(results, new)
-    if len(new) < len(rows):
-        console.print(f"{results}: {len(rows) - len(new)} of {len(rows)} rows were there already")
-
-
-def _rows_in(results: Path) -> list[Row]:
-    """The rows that a file has by now; refuses one that was damaged."""
-    return read_rows(results) if results.exists() and results.stat().st_size else []
+    if known := len(rows) - append_rows(results, rows, key=_measured):
+        console.print(f"{results}: {known} of {len(rows)} rows were there already")
 
 
 def _measured(row: Row) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from foveapool.pooling.grid import as_shape, average_weights, check_shapes
+from foveapool.pooling.grid import Centre, as_shape, average_weights, check_shapes
 from foveapool.pooling.resample import resample_weights, scaled_out_shape
 
 
@@ -80,6 +80,11 @@ def _checked_pool2d(
             "fitted on"
         )
     return linear_pool2d(x, weight, out_shape, mean)
+
+
+def usual_centre(fitted_for: str | None) -> Centre:
+    """Where a pooling that was fitted for a mode of `replace` is centred, unless it was told."""
+    return "first" if fitted_for == "after" else "paper"
 
 
 class LinearPool2d(nn.Module):

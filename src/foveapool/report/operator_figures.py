@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from torch import Tensor
 
-from foveapool.pooling.grid import centres
-from foveapool.pooling.module import LinearPool2d
+from foveapool.pooling.grid import Centre, centres
+from foveapool.pooling.module import LinearPool2d, usual_centre
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.report.style import (
     COLUMN,
@@ -53,15 +53,14 @@ def operator_figure(
     `positions` along each axis, or (down, across); three, where there are as many. Red is
     positive, blue negative, white zero, on one scale that five weights in a thousand may exceed;
     dots mark what is negative, for those who see no colours. Ticks at the frame point to the place
-    on which a map is centred; a layer, trained or not, does not know, and has the paper's.
+    on which a map is centred; of a layer, the usual one of the mode it was fitted for.
     """
     height, across = _map_shape(operator)
     rows, columns = _places(operator, positions)
     shown = _over_maps(operator.weight, operator)[:, rows][:, :, columns]
     shown = shown.reshape(*shown.shape[:3], height, across)
     limit = float(np.quantile(np.abs(shown), 0.995)) or 1.0
-    centre = operator.settings.centre if isinstance(operator, PoolingOperator) else "paper"
-    middle = centres(operator.in_shape, operator.out_shape, centre)
+    middle = centres(operator.in_shape, operator.out_shape, _centre(operator))
     middle = middle.reshape(*operator.out_shape, 2) - 1
 
     blocks = min(operator.components, 2)
@@ -148,6 +147,12 @@ def eigenvalue_figure(operator: PoolingOperator, width: float = COLUMN) -> Figur
                 axis(one_two_five)
         tidy(beside, grid=False)
     return figure
+
+
+def _centre(operator: PoolingOperator | LinearPool2d) -> Centre:
+    if isinstance(operator, PoolingOperator):
+        return operator.settings.centre
+    return usual_centre(operator.fitted_for)
 
 
 def _map_shape(operator: PoolingOperator | LinearPool2d) -> tuple[int, int]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from foveapool.pooling.module import LinearPool2d
+from foveapool.pooling.grid import Centre
+from foveapool.pooling.module import LinearPool2d, usual_centre
 from foveapool.pooling.storage import load_tensors
 from foveapool.runs import read_json
 
@@ -27,6 +28,7 @@ class SavedFit:
     operators: dict[str, Path]
     scatters: dict[str, Path]
     settings: tuple[tuple[str, str], ...]
+    centre: Centre
 
     def layers(self, path: Path) -> list[str]:
         """The names of the layers whose operator or scatter is in a file."""
@@ -46,6 +48,7 @@ def saved_fit(folder: Path) -> SavedFit | None:
             {name: folder / file for name, file in note["operators"].items()},
             {name: folder / file for name, file in note["scatters"].items()},
             tuple((k.replace("_", " "), str(v)) for k, v in told.items() if v is not None),
+            told["centre"] or usual_centre(note["mode"]),
         )
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise ValueError(
@@ -66,10 +69,14 @@ def adapter_pools(folder: Path) -> dict[str, LinearPool2d]:
     tensors, header = load_tensors(path, "adapter")
     try:
         found: dict[str, LinearPool2d] = {}
+        pools: dict[str, LinearPool2d] = {}
         for layer in header["layers"]:
-            weight = tensors[f"{layer['pool']}.weight"]
-            shapes = {"in_shape": layer["in_shape"], "out_shape": layer["out_shape"]}
-            found |= dict.fromkeys(layer["names"], LinearPool2d(weight, **shapes))
+            key = layer["pool"]
+            if key not in pools:
+                shapes = {"in_shape": layer["in_shape"], "out_shape": layer["out_shape"]}
+                pools[key] = LinearPool2d(tensors[f"{key}.weight"], **shapes)
+                pools[key].fitted_for = layer["mode"]
+            found |= dict.fromkeys(layer["names"], pools[key])
         return found
     except (KeyError, TypeError) as error:
         raise ValueError(

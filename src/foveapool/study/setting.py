@@ -148,15 +148,20 @@ class Setting:
 
     def facts(self) -> dict[str, Any]:
         """What makes it differ from others; a network without poolings has no placement."""
-        return {
+        facts = {
             "network": self.network,
             "width": self.width,
             "options": dict(self.options),
             "placement": self.placement if self.pools else None,
             "pools": [pool.facts() for pool in self.pools],
         }
+        if sum(not pool.is_fitted for pool in self.pools) > 1:
+            # They once started from the same numbers; such trainings had this name without it.
+            facts["starts"] = "apart"
+        return facts
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> Setting:
         """The setting that gave these facts."""
-        return cls(**{**facts, "pools": tuple(Pool(**pool) for pool in facts["pools"])})
+        known = {name: value for name, value in facts.items() if name != "starts"}
+        return cls(**{**known, "pools": tuple(Pool(**pool) for pool in facts["pools"])})

@@ -156,15 +156,8 @@ class Study:
         self, search: Search, setting: Setting, part: int, epochs: float
     ) -> Training:
         """A training for cross-validation; the part is the seed as well."""
-        recipe = self.recipe if epochs == 1.0 else shortened(self.recipe, epochs)
+        recipe = self.recipe.over(max(1, round(epochs * self.recipe.epochs)))
         return Training(setting, self.source, recipe, part, part, search.held_out)
-
-
-def shortened(recipe: Recipe, share: float) -> Recipe:
-    """The recipe with its epochs and milestones drawn together."""
-    milestones = sorted({max(1, round(share * each)) for each in recipe.milestones})
-    epochs = max(1, round(share * recipe.epochs))
-    return replace(recipe, epochs=epochs, milestones=tuple(milestones))
 
 
 @dataclass(frozen=True)

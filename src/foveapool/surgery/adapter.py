@@ -22,7 +22,7 @@ from foveapool.pooling.module import LinearPool2d
 from foveapool.pooling.storage import load_tensors, save_tensors
 from foveapool.surgery.geometry import pair, stride_of
 from foveapool.surgery.names import network_in, standins
-from foveapool.surgery.replace import Change, Replacement, check_pool, replace
+from foveapool.surgery.replace import Change, Replacement, check_pool, check_stage, replace
 from foveapool.surgery.standin import StandIn
 from foveapool.surgery.visit import module_named
 
@@ -81,20 +81,24 @@ def _described(standin: StandIn, pool: LinearPool2d) -> dict[str, Any]:
         "trainable": pool.trainable,
         "on_resize": role.on_resize,
         "project": standin.project is not None,
-        "original": _identity(standin.as_it_was),
+        "original": _identity(standin.original, standin),
         "read_shape": None if role.read_shape is None else list(role.read_shape),
     }
 
 
-def _identity(layer: nn.Module) -> dict[str, Any]:
-    """What a layer of the same kind of network has in common with this one."""
+def _identity(layer: nn.Module, sizes: Any = None) -> dict[str, Any]:
+    """What a layer of the same kind of network has in common with this one.
+
+    `sizes` has its kernel and stride as they were; by default the layer itself.
+    """
     facts: dict[str, Any] = {"kind": type(layer).__name__}
+    sizes = layer if sizes is None else sizes
     if isinstance(layer, nn.Conv2d):
         facts |= {"in_channels": layer.in_channels, "out_channels": layer.out_channels}
-    if hasattr(layer, "kernel_size"):
-        facts["kernel_size"] = list(pair(layer.kernel_size))
-    steps = stride_of(layer)
-    return facts if steps is None else facts | {"stride": list(steps)}
+    if hasattr(sizes, "kernel_size"):
+        facts["kernel_size"] = [int(size) for size in pair(sizes.kernel_size)]
+    steps = stride_of(sizes)
+    return facts if steps is None else facts | {"stride": [int(step) for step in steps]}
 
 
 def load(
@@ -158,6 +162,8 @@ def _check_fits(model: nn.Module, layer: dict[str, Any], pool: LinearPool2d, fol
                 f"{folder}: an adapter for another network: {name} is {own}, wanted {wanted}"
             )
         check_pool(name, module, pool, layer["mode"])
+        if layer["mode"] == "after" and not isinstance(module, StandIn):
+            check_stage(model, name, module, pool, layer["read_shape"])
 
 
 def _pool(tensors: dict[str, Tensor], layer: dict[str, Any]) -> LinearPool2d:

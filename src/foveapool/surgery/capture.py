@@ -68,7 +68,7 @@ def shrinking(
         if not names & set(found):
             if any(isinstance(model.get_submodule(name), StandIn) for name in names):
                 raise ValueError(f"layer: got {key!r}, replaced already; call restore(model) first")
-            others = f"wanted one of {list(found)}" if found else "and neither does any other layer"
+            others = f"wanted one of {list(found)}" if found else "and no other layer shrinks a map"
             raise ValueError(
                 f"layer: got {key!r} ({', '.join(sorted(names))}), which {_why_not(model, names)}, "
                 f"{others}"
@@ -76,7 +76,7 @@ def shrinking(
         wanted |= names & set(found)
     targets = {name: each for name, each in found.items() if name in wanted}
     for name, each in targets.items() if mode == "after" else ():
-        check_subsamples(name, model.get_submodule(name), each.in_shape, each.in_channels)
+        check_subsamples(name, model.get_submodule(name), each.in_shape, each.in_channels, model)
     return targets
 
 

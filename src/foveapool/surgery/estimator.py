@@ -15,7 +15,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from foveapool.pooling.grid import Centre
-from foveapool.pooling.module import LinearPool2d
+from foveapool.pooling.module import LinearPool2d, usual_centre
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.pooling.precision import Precision
 from foveapool.pooling.scatter import Scatter, Weighting
@@ -177,7 +177,7 @@ class ClosedFormPooling:
             alpha=self.alpha,
             components=components,
             norm=self.norm,
-            centre=self.centre or ("first" if self.mode_ == "after" else "paper"),
+            centre=self.centre or usual_centre(self.mode_),
             sign=self.sign,
             solver=self.solver,
             window=self.window,

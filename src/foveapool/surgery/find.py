@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from foveapool.surgery.geometry import POOLINGS, leaves_places_out
@@ -97,7 +100,7 @@ def downsampling_layers(model: nn.Module, example: Any) -> DownsamplingLayers:
         return layers_seen(model, example)
     except (TypeError, AttributeError) as error:
         # A whole batch or a size is easily taken for an example.
-        if not isinstance(example, (tuple, list)):
+        if not isinstance(example, (tuple, list)) or not _raised_by_torch(error):
             raise
         parts = [
             f"a tensor {tuple(part.shape)}" if isinstance(part, Tensor) else repr(part)
@@ -109,6 +112,12 @@ def downsampling_layers(model: nn.Module, example: Any) -> DownsamplingLayers:
             f"cannot be called ({reason}); wanted what it is called with, such as the images of a "
             "batch without the labels, or torch.zeros(1, 3, 32, 32)"
         ) from error
+
+
+def _raised_by_torch(error: BaseException) -> bool:
+    """Whether a call was wrong, and not what the network's own code did with it."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return Path(last.filename).is_relative_to(Path(torch.__file__).parent)
 
 
 def layers_seen(model: nn.Module, example: Any) -> DownsamplingLayers:

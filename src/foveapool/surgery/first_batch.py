@@ -22,6 +22,8 @@ def taking(model: nn.Module, inputs: Any, autocast: torch.dtype | None) -> Itera
     """Turns what the network raises when it is called within into a ValueError with advice."""
     try:
         yield
+    except torch.OutOfMemoryError:
+        raise  # of which the batch is innocent
     except Exception as error:
         if not is_of_forward(error):
             raise

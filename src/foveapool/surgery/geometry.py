@@ -54,29 +54,41 @@ def halves(pool: nn.Module) -> bool:
     """
     if isinstance(pool, (nn.Conv2d, *POOLINGS)):
         return max(stride_of(pool) or (1, 1)) > 1
-    sizes = zip(getattr(pool, "in_shape", ()), getattr(pool, "out_shape", ()), strict=True)
+    shapes = [getattr(pool, name, None) for name in ("in_shape", "out_shape")]
+    if not all(isinstance(shape, tuple) and len(shape) == 2 for shape in shapes):
+        return False
+    sizes = zip(*shapes, strict=True)
     return any(after < before and after <= -(-before // 2) for before, after in sizes)
 
 
 def out_shape_of(layer: nn.Module, in_shape: Pair, channels: int) -> Pair:
     """The map size that a layer makes of `in_shape`, seen by running it: it may pad as it likes."""
-    own = next(layer.parameters(), torch.empty(0))
+    own = first_number(layer)
     with torch.no_grad():
         height, width = layer.forward(own.new_zeros(1, channels, *in_shape)).shape[2:]
     return height, width
 
 
-def check_subsamples(name: str, layer: Any, in_shape: Pair, channels: int) -> None:
+def first_number(*modules: nn.Module) -> Tensor:
+    """A tensor of the type and on the device of the modules, of the first that has any."""
+    own = (t for module in modules for t in (*module.parameters(), *module.buffers()))
+    return next((t for t in own if t.is_floating_point()), torch.empty(0))
+
+
+def check_subsamples(
+    name: str, layer: Any, in_shape: Pair, channels: int, around: nn.Module
+) -> None:
     """Raises unless the layer keeps places of its own output at stride 1, as mode `after` needs.
 
-    Layers that compute their padding from their stride need not; torch's own do.
+    Layers that compute their padding from their stride need not; torch's own do. A layer without
+    numbers works on those of the network `around` it.
     """
     steps = stride_of(layer)
     if steps is None or _as_torch_wrote_it(layer):
         return
-    own, stride = next(layer.parameters(), torch.empty(0)), layer.stride
-    noise = torch.rand(1, channels, *in_shape, generator=torch.Generator().manual_seed(0)).to(own)
-    with evaluating(layer), torch.inference_mode():
+    stride, seeded = layer.stride, torch.Generator().manual_seed(0)
+    noise = torch.rand(1, channels, *in_shape, generator=seeded).to(first_number(layer, around))
+    with evaluating(layer):
         # Without hooks, which are its owner's business.
         wanted = layer.forward(noise)
         layer.stride = _ones_for(stride)
@@ -150,6 +162,15 @@ class Unstrided(nn.Module):
         if self.strided:
             self.layer.stride = self.own_stride
         return self.layer
+
+    def out_shape(self, in_shape: Pair, channels: int) -> Pair:
+        """The map size that the layer makes of `in_shape` with its own stride."""
+        self.release()
+        try:
+            return out_shape_of(self.layer, in_shape, channels)
+        finally:
+            if self.strided:
+                self.layer.stride = _ones_for(self.own_stride)
 
     def forward(self, x: Tensor) -> Tensor:
         """The stride-1 map of `x` (B, C, H, W)."""

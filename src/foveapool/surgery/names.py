@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 
 import torch
 from torch import nn
-from torch.optim.swa_utils import AveragedModel
 
 from foveapool.surgery.geometry import POOLINGS, halves, leaves_places_out
 from foveapool.surgery.standin import StandIn
@@ -20,8 +19,6 @@ from foveapool.surgery.visit import near, unwrapped
 def network_in(model: nn.Module) -> nn.Module:
     """The network inside of `torch.compile`, of parallel and of averaging wrappers."""
     model = unwrapped(model)
-    while isinstance(model, AveragedModel):
-        model = unwrapped(model.module)
     if isinstance(model, torch.jit.ScriptModule):
         raise ValueError(
             "model: got a scripted or traced network, whose layers can be neither watched nor "
@@ -95,7 +92,8 @@ def given_way(
 def _shrinking(model: nn.Module, key: str, pool: nn.Module) -> list[str]:
     """Of the layers that `key` means those which shrink by steps, as a fit takes them."""
     names = matching(model, key)
-    if not halves(pool):
+    # Who names a layer exactly means it.
+    if names == [key] or not halves(pool):
         return names
     layers = ((name, model.get_submodule(name)) for name in names)
     found = [name for name, m in layers if isinstance(m, StandIn) or leaves_places_out(m)]

@@ -254,8 +254,8 @@ def _check_calls(targets: Mapping[str, Downsampling]) -> None:
         if not found.alike:
             raise ValueError(
                 f"layer: {name} ({found.kind}) is used {found.calls} times in one forward pass, on "
-                "maps of different sizes, wanted one size: a learned pooling belongs to one; give "
-                "the network a module of its own for each use"
+                "maps of different sizes or channels, wanted one size: a learned pooling belongs "
+                "to one; give the network a module of its own for each use"
             )
         if found.calls > 1:
             warnings.warn(

@@ -31,12 +31,12 @@ Report = Callable[[Progress], None]
 
 
 @contextmanager
-def reporter(progress: bool | Report) -> Iterator[Report]:
+def reporter(progress: bool | Report | None) -> Iterator[Report]:
     """The function to tell: one's own, a bar (rich) or lines on stderr for True, or nobody."""
     if callable(progress):
         yield progress
         return
-    if not isinstance(progress, bool):
+    if not isinstance(progress, (bool, type(None))):
         raise ValueError(
             f"progress: got {progress!r}, wanted True, False or a function of a Progress"
         )

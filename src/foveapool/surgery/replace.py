@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import copy
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.optim import Optimizer
 
 from foveapool.pooling.module import LinearPool2d
-from foveapool.surgery.geometry import POOLINGS, Pair, check_subsamples
-from foveapool.surgery.names import given_way, network_in, standins
+from foveapool.surgery.geometry import POOLINGS, Pair, check_subsamples, first_number
+from foveapool.surgery.names import given_way, matching, network_in, standins
 from foveapool.surgery.optimiser import Slot, check_knows, swap_back, swap_parameters
 from foveapool.surgery.standin import MODES, ON_RESIZE, Mode, OnResize, StandIn
 from foveapool.surgery.visit import device_of
@@ -82,12 +82,10 @@ def replace(
         raise ValueError(f"mode: got {mode!r}, wanted one of {MODES}")
     if on_resize not in ON_RESIZE:
         raise ValueError(f"on_resize: got {on_resize!r}, wanted one of {ON_RESIZE}")
-    for name, shape in (in_shapes or {}).items():
-        if shape is not None and len(shape) != 2:
-            raise ValueError(f"in_shapes: got {shape} for {name}, wanted (height, width)")
     model = _inside(model)
     device_of(model)
     chosen = given_way(model, pools)
+    sizes = _sizes(model, in_shapes or {}, chosen)
     modes = {layer: _mode_of(names[0], pool, mode) for layer, (names, pool) in chosen.items()}
     for layer, (names, pool) in chosen.items():
         check_pool(names[0], layer, pool, modes[layer])
@@ -101,9 +99,9 @@ def replace(
     holders = {standin.pool: names[0] for standin, names in places.items()}
     try:
         for layer, (names, pool) in chosen.items():
-            shape = (in_shapes or {}).get(names[0], getattr(pool, "read_shape", None))
+            shape = sizes.get(layer) or getattr(pool, "read_shape", None)
             if modes[layer] == "after":
-                _check_stage(names[0], layer, pool, shape)
+                check_stage(model, names[0], layer, pool, shape)
             # What is made in inference mode could never be trained.
             with torch.inference_mode(False):
                 own = copy.deepcopy(pool) if pool in holders else pool
@@ -154,7 +152,7 @@ def restore(model: nn.Module, *, optimizer: Optimizer | None = None) -> list[str
             if standin.role.turn == turn:
                 slots = standin.role.slots
                 for name in names:
-                    _put(model, name, standin.release().to(_first_number(standin, model)))
+                    _put(model, name, standin.release().to(first_number(standin, model)))
         if optimizer is not None:
             swap_back(optimizer, _without(before, list(model.parameters())), slots)
     return [name for names in places.values() for name in names]
@@ -210,10 +208,27 @@ def check_pool(name: str, layer: nn.Module, pool: nn.Module, mode: Mode) -> None
             )
 
 
-def _check_stage(name: str, layer: nn.Module, pool: Any, in_shape: Pair | None) -> None:
+def _sizes(
+    model: nn.Module, in_shapes: Mapping[str, Pair | None], chosen: Collection[nn.Module]
+) -> dict[nn.Module, Pair | None]:
+    """The sizes that were told, by layer; their keys mean layers as those of the poolings do."""
+    found: dict[nn.Module, Pair | None] = {}
+    for key, shape in in_shapes.items():
+        if shape is not None and len(shape) != 2:
+            raise ValueError(f"in_shapes: got {shape} for {key}, wanted (height, width)")
+        layers = [model.get_submodule(name) for name in matching(model, key)]
+        if not any(layer in chosen for layer in layers):
+            raise ValueError(f"in_shapes: got {key!r}, wanted a layer that gets a pooling")
+        found |= dict.fromkeys(layers, shape)
+    return found
+
+
+def check_stage(
+    model: nn.Module, name: str, layer: nn.Module, pool: Any, in_shape: Pair | None
+) -> None:
     """Raises if the layer cannot work at stride 1, tried on maps as near to its own as is known."""
     channels = getattr(layer, "in_channels", 1 if pool.mean is None else len(pool.mean))
-    check_subsamples(name, layer, in_shape or pool.in_shape, channels)
+    check_subsamples(name, layer, in_shape or pool.in_shape, channels, model)
 
 
 def _standin(
@@ -224,7 +239,7 @@ def _standin(
     on_resize: OnResize,
     in_shape: Pair | None,
 ) -> StandIn:
-    like = _first_number(layer, model)
+    like = first_number(layer, model)
     project = None
     if mode == "replace" and isinstance(layer, nn.Conv2d):
         given = getattr(pool, "components", 1) * layer.in_channels
@@ -246,12 +261,6 @@ def _leave_inference(pool: nn.Module) -> None:
         for name, buffer in module._buffers.items():
             if buffer is not None and buffer.is_inference():
                 module._buffers[name] = buffer.clone()
-
-
-def _first_number(*modules: nn.Module) -> Tensor:
-    """A tensor of the type and on the device of the modules, of the first that has any."""
-    own = (t for module in modules for t in (*module.parameters(), *module.buffers()))
-    return next((t for t in own if t.is_floating_point()), torch.empty(0))
 
 
 def _put(model: nn.Module, name: str, module: nn.Module) -> None:

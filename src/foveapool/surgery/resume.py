@@ -123,7 +123,10 @@ class Shelf:
 
     @property
     def _anew(self) -> str:
-        return f"what was kept of an unfinished fit is damaged: delete {self.folder} to begin anew"
+        return (
+            "what was kept of an unfinished fit is damaged or of another version: delete "
+            f"{self.folder} to begin anew"
+        )
 
     def _note(self) -> dict[str, Any] | None:
         path = self.folder / "position.json"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import weakref
 from collections.abc import Mapping
@@ -46,7 +45,6 @@ class StandIn(nn.Module):
     """
 
     original: nn.Module
-    as_it_was: nn.Module  # the same with its own stride; in mode `after` a copy on the same weights
     pool: Any
 
     def __init__(
@@ -63,12 +61,10 @@ class StandIn(nn.Module):
             setattr(self, name, value)
         # Past nn.Module, which would list its weights among the network's.
         object.__setattr__(self, "original", original)
-        object.__setattr__(self, "as_it_was", original)
         self.role = Role(mode, on_resize, in_shape)
         self.stage: Unstrided | None = None
         if mode == "after":
             shape: Any = pool
-            object.__setattr__(self, "as_it_was", copy.copy(original))
             self.stage = Unstrided(original, in_shape or shape.in_shape, shape.out_shape)
         self.pool, self.project = pool, project
         self._carried: dict[tuple[Pair, Pair], Tensor] = {}  # the operator for other sizes
@@ -131,10 +127,15 @@ class StandIn(nn.Module):
         """The size of what the original would make of `x`."""
         shape = (x.shape[2], x.shape[3])
         if torch.compiler.is_compiling():
-            return out_shape_of(self.as_it_was, shape, x.shape[1])
+            return self._seen(shape, x.shape[1])
         if shape not in self._out_shapes:
-            self._out_shapes[shape] = out_shape_of(self.as_it_was, shape, x.shape[1])
+            self._out_shapes[shape] = self._seen(shape, x.shape[1])
         return self._out_shapes[shape]
+
+    def _seen(self, shape: Pair, channels: int) -> Pair:
+        if self.stage is not None:
+            return self.stage.out_shape(shape, channels)
+        return out_shape_of(self.original, shape, channels)
 
     def __getstate__(self) -> Mapping[str, Any]:
         """All but what can be computed again, and the optimiser, which knows no copies."""

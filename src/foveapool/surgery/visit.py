@@ -10,16 +10,19 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel
 
 from foveapool.modes import evaluating
 
+_WRAPPERS = (nn.parallel.DistributedDataParallel, nn.DataParallel, AveragedModel)
+
 
 def unwrapped(model: nn.Module) -> nn.Module:
-    """The network inside of `torch.compile`, `DistributedDataParallel` and `DataParallel`."""
+    """The network inside of `torch.compile`, of parallel and of averaging wrappers."""
     while True:
         if isinstance(model, torch._dynamo.eval_frame.OptimizedModule):
             model = model._orig_mod
-        elif isinstance(model, (nn.parallel.DistributedDataParallel, nn.DataParallel)):
+        elif isinstance(model, _WRAPPERS):
             model = model.module
         elif isinstance(model, nn.Module):
             return model

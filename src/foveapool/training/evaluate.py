@@ -16,8 +16,8 @@ def error_percent(
     """The percentage of images that get another label than their own.
 
     Weights and maps are float32 on every device; on a GPU torch's own setting for convolutions
-    holds, which allows TF32. Several workers share the images. FloatingPointError where an output
-    is no finite number: such a network is not wrong by so many percent, it has broken down.
+    holds, which allows TF32. Several workers share the images. FloatingPointError where the largest
+    output is no finite number: such a network is not wrong by so many percent, it has broken down.
     """
     workers = workers or Workers()
     if not len(images):
@@ -27,7 +27,8 @@ def error_percent(
         for number, (batch, labels) in enumerate(plain_batches(images)):
             if number % workers.size == workers.rank:
                 outputs = network(batch)
-                wrong, broken = outputs.argmax(1) != labels, ~outputs.isfinite().all(1)
+                # A class may be ruled out by -inf; the one that is chosen must be a number.
+                wrong, broken = outputs.argmax(1) != labels, ~outputs.amax(1).isfinite()
                 counts += torch.stack([wrong.sum(), broken.sum()])
     wrong_ones, broken_ones = workers.total(counts).tolist()
     if broken_ones:

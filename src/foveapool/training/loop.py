@@ -102,7 +102,7 @@ def train(
                 metrics = Metrics(run.folder, position.history, tensorboard)
             stack.callback(metrics.close)
             if saved is None:
-                # After all that may still refuse, and before anyone is told that it has begun.
+                # After what may refuse its arguments, and before anyone is told that it has begun.
                 run.clear()
         loop = _Loop(
             state,

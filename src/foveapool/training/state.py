@@ -43,6 +43,8 @@ class TrainingState:
         workers.follow(list(network.state_dict().values()))
         self.optimiser = build_optimiser(network, recipe, device)
         self.losses = torch.zeros(self.feed.steps, device=device)
+        # A mask may hold infinities from the start; they say nothing of the training.
+        self._finite = [t for t in network.state_dict().values() if _is_finite(t)]
         self._noise: dict[str, Tensor] = {}
 
     def tensors(self) -> dict[str, Tensor]:
@@ -81,9 +83,8 @@ class TrainingState:
         self.optimiser.zero_grad(set_to_none=True)
 
     def is_finite(self) -> bool:
-        """Whether every number of the network is one."""
-        tensors = [t for t in self.network.state_dict().values() if t.is_floating_point()]
-        return bool(torch.stack([tensor.isfinite().all() for tensor in tensors]).all())
+        """Whether every number of the network that was one at the start still is."""
+        return bool(torch.stack([tensor.isfinite().all() for tensor in self._finite]).all())
 
     def _check_outputs(self, data: DataSet) -> None:
         """Refuses a network for another number of classes, where CUDA would only say "assert"."""
@@ -96,3 +97,7 @@ class TrainingState:
                 f"network: got outputs of shape {shape} for one image, wanted (1, {classes}), one "
                 f"for each class of {data.name}"
             )
+
+
+def _is_finite(tensor: Tensor) -> bool:
+    return tensor.is_floating_point() and bool(tensor.isfinite().all())
