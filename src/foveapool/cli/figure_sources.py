@@ -23,7 +23,7 @@ from foveapool.pooling.solve import sweep_pooling
 from foveapool.records import Row, read_rows
 from foveapool.report.accounts import NO_OPERATOR, Account, Curve
 from foveapool.report.collect import UNNAMED, account_of
-from foveapool.report.saved import adapter_folder, adapter_pools, saved_fit
+from foveapool.report.saved import SavedFit, adapter_folder, adapter_pools, saved_fit
 from foveapool.runs import STUDY, TRAINING
 
 Found = TypeVar("Found", bound=Hashable)
@@ -96,7 +96,8 @@ def sweeps_in(sources: Sequence[Path], text: str) -> dict[str, list[PoolingOpera
         raise ValueError(f"alphas: got {text!r}, wanted numbers such as 5,25,100") from None
     found: dict[str, list[PoolingOperator]] = {}
     for source in sources:
-        fit, scatters = saved_fit(source), _scatters(source)
+        fit = saved_fit(source)
+        scatters = _scatters(source, fit)
         centre: Centre = "paper" if fit is None else fit.centre
         for name, scatter in scatters.items():
             halves = [(size + 1) // 2 for size in scatter.in_shape]
@@ -113,9 +114,8 @@ def sweeps_in(sources: Sequence[Path], text: str) -> dict[str, list[PoolingOpera
     return found
 
 
-def _scatters(source: Path) -> dict[str, Scatter]:
+def _scatters(source: Path, fit: SavedFit | None) -> dict[str, Scatter]:
     """Scatter by what it is called: its layers, or else its file."""
-    fit = saved_fit(source)
     if fit is not None:
         files = dict.fromkeys(fit.scatters.values())
         return {", ".join(fit.layers(path)): Scatter.load(path) for path in files}

@@ -18,6 +18,7 @@ from torch import nn
 
 from foveapool.cli.errors import user_errors
 from foveapool.surgery.find import downsampling_layers
+from foveapool.surgery.visit import first_line
 
 
 def layers_command(
@@ -85,8 +86,7 @@ def made(network: str, options: str = "{}") -> nn.Module:
 
 
 def _in_a_line(error: Exception) -> str:
-    first = next(iter(str(error).splitlines()), "")
-    return f"{type(error).__name__}: {first}"
+    return f"{type(error).__name__}: {first_line(error)}"
 
 
 def _module(source: str) -> Any:

@@ -19,6 +19,9 @@ from torch import Tensor
 from foveapool.files import replacing
 
 FORMAT_VERSION = 1
+# What a folder with a saved fit has in it, and one with an adapter.
+FIT_NOTE = "estimator.json"
+ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 _HEADER = "foveapool"
 
 

@@ -11,10 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from foveapool.pooling.storage import FIT_NOTE
 from foveapool.records import Row, read_rows
 from foveapool.report.accounts import NO_OPERATOR, Account, Family, family
 from foveapool.report.operator_files import file_families, training_families
-from foveapool.report.saved import FIT, SavedFit, adapter_folder, saved_fit
+from foveapool.report.saved import SavedFit, adapter_folder, saved_fit
 from foveapool.report.told import (
     METRICS,
     TrainingFolder,
@@ -41,7 +42,7 @@ def account_of(path: Path) -> Account:
     if (path / RUNS).is_file():
         return account_of(last_run(path))
     files = sorted(path.glob("operator*.safetensors"))
-    if (path / NOTE).is_file() or (path / FIT).is_file() or files:
+    if (path / NOTE).is_file() or (path / FIT_NOTE).is_file() or files:
         return _of_files(path.absolute().name, files, path)
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such file or folder, wanted a run")
@@ -210,9 +211,7 @@ def _of_files(title: str, files: Sequence[Path], folder: Path | None = None) -> 
         files = list(dict.fromkeys((*fit.operators.values(), *files)))  # as the layers come
     found = file_families(files, missing)
     if folder is None and not found:
-        # What could not be read may begin with its path already.
-        said = missing[0].removeprefix(f"{files[0].name}: ")
-        raise ValueError(said if said.startswith(str(files[0])) else missing[0])
+        raise ValueError(missing[0])
     if fit is not None:
         found = tuple(_by_layers(each, fit) for each in found)
     told: list[tuple[str, str]] = []

@@ -96,7 +96,9 @@ class _Loader:
         try:
             operator = PoolingOperator.load(path)
         except (ValueError, OSError, KeyError, TypeError) as error:
-            self.missing.append(f"{path.name}: {error}")
+            # What is wrong with a file as such begins with its path already.
+            said = str(error)
+            self.missing.append(said if said.startswith(str(path)) else f"{path.name}: {said}")
             return None
         if len(operator.in_shape) > 2:
             axes = len(operator.in_shape)

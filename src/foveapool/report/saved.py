@@ -11,11 +11,13 @@ from pathlib import Path
 
 from foveapool.pooling.grid import Centre
 from foveapool.pooling.module import LinearPool2d, usual_centre
-from foveapool.pooling.storage import load_tensors
+from foveapool.pooling.storage import (
+    ADAPTER_CONFIG,
+    ADAPTER_WEIGHTS,
+    FIT_NOTE,
+    load_tensors,
+)
 from foveapool.runs import read_json
-
-FIT = "estimator.json"
-ADAPTER = ("adapter_config.json", "adapter_model.safetensors")
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ class SavedFit:
 
 def saved_fit(folder: Path) -> SavedFit | None:
     """What `ClosedFormPooling.save` noted in a folder; None where it did not save there."""
-    path = folder / FIT
+    path = folder / FIT_NOTE
     if not path.is_file():
         return None
     try:
@@ -58,14 +60,14 @@ def saved_fit(folder: Path) -> SavedFit | None:
 
 def adapter_folder(path: Path) -> Path | None:
     """The folder of the adapter that `path` is, as a folder or one of its files, if it is one."""
-    if path.is_file() and path.name in ADAPTER:
+    if path.is_file() and path.name in (ADAPTER_CONFIG, ADAPTER_WEIGHTS):
         return path.parent
-    return path if (path / ADAPTER[0]).is_file() else None
+    return path if (path / ADAPTER_CONFIG).is_file() else None
 
 
 def adapter_pools(folder: Path) -> dict[str, LinearPool2d]:
     """The poolings of an adapter by the names of the layers, as they were when it was saved."""
-    path = folder / ADAPTER[1]
+    path = folder / ADAPTER_WEIGHTS
     tensors, header = load_tensors(path, "adapter")
     try:
         found: dict[str, LinearPool2d] = {}

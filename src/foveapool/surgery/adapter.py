@@ -19,14 +19,14 @@ from torch.optim import Optimizer
 
 from foveapool.files import made_folder, write_text
 from foveapool.pooling.module import LinearPool2d
+from foveapool.pooling.storage import ADAPTER_CONFIG as CONFIG
+from foveapool.pooling.storage import ADAPTER_WEIGHTS as WEIGHTS
 from foveapool.pooling.storage import load_tensors, save_tensors
 from foveapool.surgery.geometry import pair, stride_of
 from foveapool.surgery.names import network_in, standins
 from foveapool.surgery.replace import Change, Replacement, check_pool, check_stage, replace
 from foveapool.surgery.standin import StandIn
 from foveapool.surgery.visit import module_named
-
-CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 
 
 def save(model: nn.Module, folder: str | os.PathLike[str]) -> None:

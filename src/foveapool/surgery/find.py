@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from foveapool.surgery.geometry import POOLINGS, leaves_places_out
 from foveapool.surgery.names import network_in
-from foveapool.surgery.visit import call, dry_run, version_of
+from foveapool.surgery.visit import call, dry_run, first_line, version_of
 
 
 @dataclass(frozen=True)
@@ -106,11 +106,10 @@ def downsampling_layers(model: nn.Module, example: Any) -> DownsamplingLayers:
             f"a tensor {tuple(part.shape)}" if isinstance(part, Tensor) else repr(part)
             for part in example
         ]
-        reason = next(iter(str(error).splitlines()), "")
         raise ValueError(
             f"example: got a {type(example).__name__} of {', '.join(parts)}, with which the model "
-            f"cannot be called ({reason}); wanted what it is called with, such as the images of a "
-            "batch without the labels, or torch.zeros(1, 3, 32, 32)"
+            f"cannot be called ({first_line(error)}); wanted what it is called with, such as the "
+            "images of a batch without the labels, or torch.zeros(1, 3, 32, 32)"
         ) from error
 
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from foveapool.surgery.batches import leaves
-from foveapool.surgery.visit import is_of_forward, unwrapped
+from foveapool.surgery.visit import first_line, is_of_forward, unwrapped
 
 
 @contextmanager
@@ -27,10 +27,10 @@ def taking(model: nn.Module, inputs: Any, autocast: torch.dtype | None) -> Itera
     except Exception as error:
         if not is_of_forward(error):
             raise
-        reason = next(iter(str(error).splitlines()), "")
         raise ValueError(
             f"loader: the network does not take the first batch, {_described(inputs)} "
-            f"({type(error).__name__}: {reason}); {_advice(unwrapped(model), inputs, autocast)}"
+            f"({type(error).__name__}: {first_line(error)}); "
+            f"{_advice(unwrapped(model), inputs, autocast)}"
         ) from error
 
 

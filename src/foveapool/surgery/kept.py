@@ -14,11 +14,11 @@ from typing import Any
 from foveapool.files import made_folder, write_text
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.pooling.scatter import Scatter
+from foveapool.pooling.storage import FIT_NOTE
 from foveapool.surgery.find import Downsampling
 from foveapool.surgery.standin import Mode
 
 FORMAT_VERSION = 1
-_FILE = "estimator.json"
 
 
 @dataclass(frozen=True)
@@ -49,16 +49,16 @@ def write_folder(folder: Path, kept: Kept) -> None:
     text = json.dumps(facts, indent=1)  # before anything of an older fit goes
     made_folder(folder, "a fit")
     # Gone first, written last and in one move: a folder with this file is complete.
-    (folder / _FILE).unlink(missing_ok=True)
+    (folder / FIT_NOTE).unlink(missing_ok=True)
     for files, values in ((scatters, kept.scatters), (operators, kept.operators)):
         for file, value in {files[name]: value for name, value in values.items()}.items():
             value.save(folder / file)
-    write_text(folder / _FILE, text)
+    write_text(folder / FIT_NOTE, text)
 
 
 def read_folder(folder: Path) -> Kept:
     """What `write_folder` put there."""
-    facts = _facts(folder / _FILE)
+    facts = _facts(folder / FIT_NOTE)
     layers: list[dict[str, Any]] = [
         {key: tuple(value) if isinstance(value, list) else value for key, value in each.items()}
         for each in facts["layers"]

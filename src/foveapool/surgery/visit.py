@@ -57,6 +57,11 @@ def is_of_forward(error: BaseException) -> bool:
     return any(at.f_code is call.__code__ for at, _ in traceback.walk_tb(error.__traceback__))
 
 
+def first_line(error: BaseException) -> str:
+    """What an error says, without the pages that torch may add."""
+    return next(iter(str(error).splitlines()), "")
+
+
 @contextmanager
 def dry_run(model: nn.Module) -> Iterator[None]:
     """Evaluation mode without gradients; every module's own mode is put back, come what may.

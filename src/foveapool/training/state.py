@@ -83,8 +83,9 @@ class TrainingState:
         self.optimiser.zero_grad(set_to_none=True)
 
     def is_finite(self) -> bool:
-        """Whether every number of the network that was one at the start still is."""
-        return bool(torch.stack([tensor.isfinite().all() for tensor in self._finite]).all())
+        """Whether every number of the network that was one at the start still is, and some were."""
+        still = [tensor.isfinite().all() for tensor in self._finite]
+        return bool(still) and bool(torch.stack(still).all())
 
     def _check_outputs(self, data: DataSet) -> None:
         """Refuses a network for another number of classes, where CUDA would only say "assert"."""
