@@ -67,7 +67,7 @@ def procedure() -> str:
 
 def known_settings() -> str:
     """All of a data set, without a search: the paper's setting and the default one."""
-    own = rows_of("settings-*.csv")
+    own = sorted(rows_of("settings-*.csv"), key=_order)
     keys = dict.fromkeys((row.network, row.data, row.pooling) for row in own)
     lines = [line for key in keys for line in _lines(own, key)]
     return Table(_header("setting"), tuple(lines)).markdown()
@@ -126,7 +126,7 @@ def searches() -> str:
 
 def trained_on() -> str:
     """What training on from the closed form changes, in pairs with the closed form alone."""
-    rows = errors_of("poolings*.csv") + errors_of("table1-*.csv")
+    rows = sorted(errors_of("poolings*.csv table1-*.csv settings-*.csv"), key=_order)
     frozen = {_place(row): row for row in rows if row.pooling == CLOSED}
     lines = []
     for row in (row for row in rows if row.pooling == TRAINED):
@@ -134,15 +134,21 @@ def trained_on() -> str:
         pair = compare(row, start)
         lines.append(
             (
-                NETWORKS[row.network],
+                f"{NETWORKS[row.network]}, {NAMES[row.data]}",
                 setting(row),
                 with_spread(start.mean, start.deviation),
                 with_spread(row.mean, row.deviation),
                 *told(pair),
+                str(row.n),
             )
         )
-    header = ("", "setting", "closed form", "then trained", "difference, in pairs", "p")
+    header = ("", "setting", "closed form", "then trained", "difference, in pairs", "p", "seeds")
     return Table(header, tuple(lines)).markdown()
+
+
+def _order(row: Row) -> tuple[int, int]:
+    """Networks and data sets as they are named, reduced SVHN first."""
+    return list(NETWORKS).index(row.network), list(NAMES).index(row.data)
 
 
 def _place(row: Row) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ NAMES = {
     "svhn-reduced": "reduced SVHN",
     "svhn": "SVHN",
     "cifar10": "CIFAR-10",
+    "cifar100": "CIFAR-100",
     "street-digits": "street digits",
 }
 NETWORKS = {"cnn": "CNN", "resnet18": "ResNet-18"}
