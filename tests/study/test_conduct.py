@@ -185,7 +185,7 @@ def test_a_plan_takes_no_time_from_trainings_that_diverged(whole, tmp_path):
 def test_a_plan_of_what_diverges_says_why_it_knows_no_time(tmp_path):
     wild = study_of(tmp_path, TINY, {"recipe": {"optimiser": "sgd", "lr": 1e30}})
     found = plan(wild, Runs(tmp_path / "runs"), CPU)
-    assert math.isnan(found.seconds) and "Lower the learning rate" in found.unknown
+    assert math.isnan(found.seconds) and "lower the learning rate" in found.unknown
 
 
 def test_a_plan_knows_no_alpha_that_auto_will_take(tmp_path):

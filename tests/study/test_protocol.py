@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from foveapool.files import held
-from foveapool.pooling.storage import load_tensors
+from foveapool.pooling.storage import load_tensors, save_tensors
 from foveapool.runs import RESULT, Runs
 from foveapool.study import trial
 from foveapool.study.protocol import run_training
@@ -121,6 +121,30 @@ def test_a_checkpoint_that_is_not_its_own_is_set_aside(runs, calm, monkeypatch, 
     assert (runs.root / "aside" / f"{BASELINE.name}.1" / CHECKPOINT).exists()
 
 
+def test_another_mistake_leaves_a_checkpoint_where_it_is(runs, calm, monkeypatch):
+    monkeypatch.setattr(trial, "CHECKPOINT_SECONDS", 0.0)
+    with pytest.raises(Interrupted):
+        run_training(BASELINE, runs, CPU, after(7))
+    with pytest.raises(ValueError, match="compile: got the device cpu"):
+        run_training(BASELINE, runs, replace(CPU, compile=True))
+    seen = []
+    assert outcome(run_training(BASELINE, runs, CPU, seen.append)) == calm[0]
+    assert seen[0].done == 5 and runs.said == []
+
+
+def test_what_was_begun_on_a_gpu_is_not_put_aside_for_a_cpu(runs, monkeypatch):
+    monkeypatch.setattr(trial, "CHECKPOINT_SECONDS", 0.0)
+    with pytest.raises(Interrupted):
+        run_training(BASELINE, runs, CPU, after(7))
+    path = runs.folder(BASELINE.name) / CHECKPOINT
+    tensors, facts = load_tensors(path, "checkpoint")
+    save_tensors(path, "checkpoint", {**tensors, "noise/cuda": torch.zeros(16)}, facts)
+    before = path.read_bytes()
+    with pytest.raises(ValueError, match="got cpu to go on with, wanted cuda, where it was begun"):
+        run_training(BASELINE, runs, CPU)
+    assert path.read_bytes() == before and runs.said == []
+
+
 @pytest.mark.parametrize("file", ["result.json", "training.json"])
 @pytest.mark.parametrize("content", ["", '{"training": "another"}'])
 def test_a_damaged_or_foreign_note_is_set_aside_and_the_training_redone(runs, calm, file, content):
@@ -159,7 +183,8 @@ def test_a_training_that_diverges_is_finished_and_gets_everything_wrong(runs, mo
     wild = training()
     wild = replace(wild, recipe=replace(wild.recipe, optimiser="sgd", lr=1e30))
     found = run_training(wild, runs, CPU)
-    assert found["error"] == 100 and "Lower the learning rate" in found["diverged"]
+    assert found["error"] == 100 and "lower the learning rate" in found["diverged"]
+    assert "checkpoint" not in found["diverged"]
     monkeypatch.setattr(trial.Trial, "run", None)
     assert run_training(wild, runs, CPU) == found
 

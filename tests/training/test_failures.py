@@ -42,7 +42,7 @@ def test_a_loss_that_is_no_number_stops_and_keeps_the_last_good_checkpoint(tmp_p
 
 
 def test_a_loss_that_is_no_number_says_so_without_a_folder():
-    message = r"loss: got nan in epoch 1, step 1 of 4, wanted finite numbers; no checkpoint"
+    message = r"loss: got nan in epoch 1, step 1 of 4, wanted finite numbers: .*No checkpoint"
     with pytest.raises(FloatingPointError, match=message):
         train(Explodes(0), toy_data(), toy_recipe(1), device="cpu")
 
@@ -60,7 +60,7 @@ def test_weights_that_are_not_finite_are_not_saved(tmp_path):
 def test_a_last_update_that_is_one_too_many_is_no_result(tmp_path, folder):
     recipe, network = toy_recipe(1, batch_size=64), toy_network()
     network.head.weight.register_hook(lambda gradient: gradient * float("nan"))
-    message = r"weights that are not finite after .* steps, wanted .*no checkpoint.*\(0.05 there\)"
+    message = r"weights that are not finite after .* steps, wanted .*\(0.05 there\).*No checkpoint"
     with pytest.raises(FloatingPointError, match=message):
         train(network, toy_data(), recipe, device="cpu", folder=folder and tmp_path / folder)
 
@@ -76,7 +76,7 @@ def test_outputs_that_are_not_finite_are_no_errors_to_count(wrong):
                 outputs[:3, 1] = float(wrong)
             return outputs
 
-    message = r"outputs that are not finite for 3 of 40 images, wanted .*Lower the learning rate"
+    message = r"outputs that are not finite for 3 of 40 images, wanted .*lower the learning rate"
     with pytest.raises(FloatingPointError, match=message):
         train(Overflows(toy_network()), toy_data(), toy_recipe(1), device="cpu")
     _, test = resident(toy_data(), "cpu")

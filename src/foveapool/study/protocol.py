@@ -18,7 +18,8 @@ from foveapool.study.fits import WEIGHTS, fits_of, forget_again, keep_weights
 from foveapool.study.robust import measured
 from foveapool.study.training import Means, Training, trial_of
 from foveapool.study.trials import no_numbers
-from foveapool.training.checkpoint import CHECKPOINT
+from foveapool.training.checkpoint import CHECKPOINT, UnusableCheckpoint
+from foveapool.training.loop import Divergence
 from foveapool.training.progress import Progress
 
 
@@ -43,8 +44,9 @@ def run_training(
         try:
             found = _trained(training, runs, means, folder, progress)
         except FloatingPointError as error:
-            # A search, or a night's trials, must not end with one that diverges.
-            found = no_numbers(str(error))
+            # A search, or a night's trials, must not end with one that diverges. What the loop
+            # says of a checkpoint is left out: it does not stay.
+            found = no_numbers(error.why if isinstance(error, Divergence) else str(error))
         # Not the command: a worker's own says nothing of the study it worked for.
         where = provenance(means.device)
         found |= {key: value for key, value in where.items() if key != "command"}
@@ -79,13 +81,9 @@ def _trained(
 ) -> dict[str, Any]:
     trial = trial_of(training, means, folder)
     fits = fits_of(training, runs, means)
-    begun = (folder / CHECKPOINT).exists()
     try:
         network, result = trial.run(fits.operators, progress)
-    except ValueError as error:
-        if not begun:
-            raise
-        # A checkpoint that cannot be read, or one of another training.
+    except UnusableCheckpoint as error:
         runs.set_aside(training.name, str(error))
         runs.begin(training.name, training.facts)
         fits = fits_of(training, runs, means)

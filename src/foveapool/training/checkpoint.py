@@ -27,6 +27,10 @@ CHECKPOINT = "checkpoint.safetensors"
 _AFRESH = "start afresh with resume=False, on the command line --no-resume"
 
 
+class UnusableCheckpoint(ValueError):
+    """A checkpoint that cannot be read, or that is another training's."""
+
+
 @dataclass(frozen=True)
 class Position:
     """How far a training has come: the epochs behind it, the steps of this one, and their time."""
@@ -56,25 +60,34 @@ class RunFolder:
     def restore(self, tensors: Mapping[str, Tensor]) -> Position | None:
         """Fills the tensors from the checkpoint and says where it stood; None where there is none.
 
-        Refuses, before anything is changed, a checkpoint of another training.
+        Refuses, before anything is changed, a checkpoint of another training. One of another kind
+        of device is a plain ValueError: nothing is wrong with it where it was begun.
         """
         if not self.path.exists():
             return None
-        saved, facts = load_tensors(self.path, "checkpoint")
+        try:
+            saved, facts = load_tensors(self.path, "checkpoint")
+        except ValueError as error:
+            raise UnusableCheckpoint(str(error)) from error
         there, here = dict(facts["configuration"]), self.configuration
         if STRUCTURE in here and facts.get("torch") != torch.__version__:
             # Another version of torch may print the same network in other words.
             there[STRUCTURE] = here[STRUCTURE]
         if found := differences(there, here):
-            raise ValueError(
+            raise UnusableCheckpoint(
                 f"{self.folder}: holds a training of another configuration: {'; '.join(found)}. "
                 f"Choose another folder, or {_AFRESH}"
             )
+        if (begun := _device(saved)) != (device := _device(tensors)):
+            raise ValueError(
+                f"{self.path}: got {device} to go on with, wanted {begun}, where it was begun: "
+                f"choose the device {begun!r}, or remove {self.folder} to train it afresh"
+            )
         shapes = {name: (tensor.shape, tensor.dtype) for name, tensor in tensors.items()}
         if shapes != {name: (tensor.shape, tensor.dtype) for name, tensor in saved.items()}:
-            raise ValueError(
-                f"{self.path}: holds other tensors than this training has; it was written on "
-                f"another kind of device or by another version: {_AFRESH}"
+            raise UnusableCheckpoint(
+                f"{self.path}: holds other tensors than this training has; it was written by "
+                f"another version: {_AFRESH}"
             )
         with torch.no_grad():
             for name, tensor in tensors.items():
@@ -133,6 +146,11 @@ def load_weights(
         )
     network.load_state_dict(weights)
     return _position(facts)
+
+
+def _device(tensors: Mapping[str, Tensor]) -> str:
+    """The kind of device that a training's state belongs to, by its generators of noise."""
+    return "cuda" if "noise/cuda" in tensors else "cpu"
 
 
 def _position(facts: Mapping[str, Any]) -> Position:

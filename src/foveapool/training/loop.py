@@ -119,6 +119,17 @@ def train(
         return loop.run(compile)
 
 
+class Divergence(FloatingPointError):
+    """A training that came to numbers that are none: why, and what is left of it."""
+
+    def __init__(self, why: str, left: str) -> None:
+        super().__init__(why, left)
+        self.why, self.left = why, left
+
+    def __str__(self) -> str:
+        return f"{self.why}. {self.left}"
+
+
 @dataclass
 class _Loop:
     state: TrainingState
@@ -219,16 +230,14 @@ class _Loop:
         self.folder.save(self.state.tensors(), self.position)
         self.saved, self.saved_at = self.position, time.monotonic()
 
-    def _divergence(self, what: str, epoch: int) -> FloatingPointError:
-        if self.folder is None or self.saved is None:
-            kept = "no checkpoint was saved before it"
-        else:
-            at = f"{self.saved.epoch} epochs and {self.saved.step} steps"
-            kept = f"the last good checkpoint, after {at}, is kept in {self.folder.folder}"
+    def _divergence(self, what: str, epoch: int) -> Divergence:
         rate = self.recipe.rate(epoch)
-        return FloatingPointError(
-            f"{what}; {kept}. Lower the learning rate ({rate:g} there) or look at the images"
-        )
+        why = f"{what}: lower the learning rate ({rate:g} there) or look at the images"
+        if self.folder is None or self.saved is None:
+            return Divergence(why, "No checkpoint was saved before it")
+        at = f"{self.saved.epoch} epochs and {self.saved.step} steps"
+        left = f"The last good checkpoint, after {at}, is kept in {self.folder.folder}"
+        return Divergence(why, left)
 
     def _report(self) -> None:
         if self.progress is not None and self.state.workers.leads:
