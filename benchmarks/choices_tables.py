@@ -149,25 +149,32 @@ def _rate(row: Row) -> float:
 
 
 def final_norm() -> str:
-    """The ResNet with and without its last batch-norm, and how many trainings diverged."""
-    found = {(_where(row), row.metric): row for row in rows_of("final-norm.csv")}
+    """The ResNet without its last batch-norm at two rates, and how many trainings diverged."""
+    files = "final-norm.csv final-norm-rate-*.csv"
+    found = {(_where(row), row.metric): row for row in rows_of(files)}
     lines = []
-    for row in errors_of("final-norm.csv"):
+    for row in errors_of(files):
         diverged, loss = (found.get((_where(row), metric)) for metric in (DIVERGED, LOSS))
         count = f"{diverged.mean:.0f} of {row.n}" if diverged else f"none of {row.n}"
         others = [value for value in row.values.split() if float(value) < 100]
-        cells = (_listed(others, 1), _listed(loss.values.split(), 2) if loss else "-")
-        lines.append((POOLINGS[row.pooling], setting(row) or "-", count, *cells))
-    header = ("pooling", "setting", "diverged", "error % of the others", "their training loss")
+        cells = (_listed(others, ".1f"), _listed(loss.values.split(), ".2g") if loss else "-")
+        lines.append((_recipe_rate(row), POOLINGS[row.pooling], setting(row) or "-", count, *cells))
+    header = ("rate", "pooling", "setting", "diverged", "error % of the others", "their loss")
     return Table(header, tuple(lines)).markdown()
 
 
-def _listed(values: Sequence[str], digits: int) -> str:
-    return ", ".join(f"{float(value):.{digits}f}" for value in values) or "-"
+def _recipe_rate(row: Row) -> str:
+    """All weights' learning rate: the recipe's, unless the command set another."""
+    found = re.search(r"recipe\.lr=([\d.]+)", row.command)
+    return found[1] if found else "0.1"
+
+
+def _listed(values: Sequence[str], form: str) -> str:
+    return ", ".join(f"{float(value):{form}}" for value in values) or "-"
 
 
 def _where(row: Row) -> tuple[str, ...]:
-    return row.pooling, row.layer, row.placement
+    return row.study, row.pooling, row.layer, row.placement
 
 
 def shares() -> str:
@@ -194,7 +201,7 @@ def repeats() -> str:
         one, other = by_seed(same), by_seed(row)
         apart = [one[seed] - other[seed] for seed in other]
         typical = math.sqrt(statistics.mean(each**2 for each in apart))
-        cells = [_listed([str(run[seed]) for seed in other], 1) for run in (one, other)]
+        cells = [_listed([str(run[seed]) for seed in other], ".1f") for run in (one, other)]
         largest = max(map(abs, apart))
         lines.append((POOLINGS[row.pooling], *cells, f"{typical:.1f}", f"{largest:.1f}"))
     header = ("pooling, layer 3", "one run's errors %", "another's", "apart, rms", "at most")
