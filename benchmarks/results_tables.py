@@ -33,6 +33,7 @@ from foveapool.report.tables import (
 )
 
 PARAMETERS = "parameters"
+_FIRST = (BASELINE, "sgd", CLOSED, TRAINED)  # the columns of README's table
 
 
 def _of_procedure() -> list[Row]:
@@ -214,24 +215,33 @@ def rivals() -> str:
 
 
 def first_look() -> str:
-    """README's table: a line a network, the paper's figures in brackets."""
-    rows = _of_procedure()
+    """README's table: a line a network and data set, the paper's figures in brackets."""
+    searched = _of_procedure()
     # Each with the setting that was searched for it, where there was such a search.
-    own = _by_place([*rows, *(r for r in rows_of("trained-cnn-*.csv") if r.pooling == TRAINED)])
-    names = (BASELINE, "sgd", CLOSED, TRAINED)
-    lines = []
-    for at in dict.fromkeys((r.network, r.data) for r in rows):
-        errors = [own[(*at, name, ERROR)] for name in names]
-        papers = [paper_error(*at, name) for name in names]
-        cells = [
-            text if paper is None else f"{text} ({paper[0]:.1f})"
-            for text, paper in zip(best_bold(errors), papers, strict=True)
-        ]
-        less, p = (own[(*at, CLOSED, metric)] for metric in (LESS, P_VALUE))
-        gain = f"{with_spread(less.mean, less.deviation, 1)}, p {p.mean:.2g}"
-        lines.append((f"{NETWORKS[at[0]]}, {NAMES[at[1]]}", *cells, gain))
-    header = ("error %", *(POOLINGS[name] for name in names), "closed form less strided, in pairs")
+    searched += [r for r in rows_of("trained-cnn-*.csv") if r.pooling == TRAINED]
+    default = [r for r in rows_of("settings-*.csv") if r.alpha in ("", "auto")]
+    lines = [_first_line(searched, at, "") for at in _networks(searched)]
+    lines += [_first_line(default, at, ", no search") for at in _networks(default)]
+    names = (POOLINGS[name] for name in _FIRST)
+    header = ("error %", *names, "closed form less strided, in pairs")
     return Table(header, tuple(lines)).markdown()
+
+
+def _networks(rows: Iterable[Row]) -> list[tuple[str, str]]:
+    return list(dict.fromkeys((row.network, row.data) for row in sorted(rows, key=_order)))
+
+
+def _first_line(rows: Sequence[Row], at: tuple[str, str], more: str) -> tuple[str, ...]:
+    own = _by_place(rows)
+    errors = best_bold([own[(*at, name, ERROR)] for name in _FIRST])
+    papers = [paper_error(*at, name) for name in _FIRST]
+    cells = [
+        text if paper is None else f"{text} ({paper[0]:.1f})"
+        for text, paper in zip(errors, papers, strict=True)
+    ]
+    less, p = (own[(*at, CLOSED, metric)] for metric in (LESS, P_VALUE))
+    gain = f"{with_spread(less.mean, less.deviation, 1)}, p {p.mean:.2g}"
+    return (f"{NETWORKS[at[0]]}, {NAMES[at[1]]}{more}", *cells, gain)
 
 
 RESULTS_TABLES: dict[str, Callable[[], str]] = {
