@@ -193,9 +193,13 @@ def test_the_columns_are_those_of_the_design():
     assert set(COLUMNS) == set(wanted.split())
 
 
-def test_rows_whose_key_is_there_are_not_added_again(tmp_path):
+def test_only_rows_that_the_file_is_found_to_lack_are_added(tmp_path):
     path = tmp_path / "rows.csv"
     one, other = (Row(study="s", metric=metric, mean=1.0, deviation=0.0, n=1) for metric in "ab")
-    assert append_rows(path, [one], key=lambda row: row.metric) == 1
-    assert append_rows(path, [one, other], key=lambda row: row.metric) == 1
-    assert [row.metric for row in read_rows(path)] == ["a", "b"]
+
+    def lacking(rows, there):
+        return [row for row in rows if row not in there]
+
+    assert append_rows(path, [one], lacking) == 1
+    assert append_rows(path, [one, other], lacking) == 1
+    assert read_rows(path) == [one, other]

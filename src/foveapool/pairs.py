@@ -13,6 +13,9 @@ from dataclasses import dataclass
 
 from foveapool.records import Row
 
+# Two errors less the same two errors may differ in the last digit.
+ROUNDING = 1e-9
+
 
 @dataclass(frozen=True)
 class Pair:
@@ -67,7 +70,10 @@ def by_seed(row: Row) -> dict[int, float]:
 
 
 def paired_p_value(differences: Sequence[float]) -> float:
-    """Student's two-sided test that the differences of pairs have mean zero; nan for less than two.
+    """Student's two-sided test that the differences of pairs have mean zero.
+
+    nan where it cannot be asked: for less than two, and for equal ones that are not zero, since a
+    few seeds without any spread do not make a certainty.
 
     >>> round(paired_p_value([1.0, 2.0, 3.0]), 3)
     0.074
@@ -80,7 +86,9 @@ def paired_p_value(differences: Sequence[float]) -> float:
         ) from error
     if len(differences) < 2:
         return math.nan
-    if len(set(differences)) == 1:
-        # No spread at all: either nothing differs or there is nothing to be in doubt about.
-        return 1.0 if differences[0] == 0 else 0.0
+    if not any(differences):
+        return 1.0
+    low, high = min(differences), max(differences)
+    if high - low <= ROUNDING * max(abs(low), abs(high)):
+        return math.nan
     return float(stats.ttest_1samp(differences, 0.0).pvalue)

@@ -67,6 +67,9 @@ CE, FLIP_RATE = "CE %", "flip rate %"
 
 COLUMNS = tuple(field.name for field in fields(Row))
 
+# Those of some rows that a file which has others lacks.
+Lacking = Callable[[list[Row], list[Row]], list[Row]]
+
 
 def moments(values: Sequence[float]) -> dict[str, Any]:
     """Measurements, their mean, deviation and number, as fields of `Row`; one has no deviation."""
@@ -158,11 +161,11 @@ def hardware(device: str | None = None) -> str:
 
 
 def append_rows(
-    path: str | os.PathLike[str], rows: Iterable[Row], key: Callable[[Row], object] | None = None
+    path: str | os.PathLike[str], rows: Iterable[Row], lacking: Lacking | None = None
 ) -> int:
     """Adds rows to a CSV file, with its header if it is new; two processes may do so at once.
 
-    With a `key`, those are left out whose key a row of the file has. Returns how many were added.
+    With `lacking`, only those that it finds lacking in the file. Returns how many were added.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -176,9 +179,8 @@ def append_rows(
         elif not _ends_a_line(path):
             # Some editors leave the last line open, and a row would go on with it.
             text.write("\n")
-        if key is not None and path.stat().st_size:
-            there = set(map(key, read_rows(path)))
-            rows = [row for row in rows if key(row) not in there]
+        if lacking is not None and path.stat().st_size:
+            rows = lacking(rows, read_rows(path))
         file.seek(0, os.SEEK_END)
         writer.writerows(asdict(row) for row in rows)
         # One write, so that a reader or a killed process never leaves half a row.

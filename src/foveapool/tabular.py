@@ -16,7 +16,9 @@ def markdown(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     | 1 | 2 |
     """
     rows = [header, ["---"] * len(header), *lines]
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    # A bar in a cell would end it.
+    cells = ([cell.replace("|", r"\|") for cell in row] for row in rows)
+    return "\n".join(f"| {' | '.join(row)} |" for row in cells)
 
 
 def comma_separated(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:

@@ -123,6 +123,18 @@ def test_check_of_an_empty_root_says_so(tmp_path):
     assert f"nothing in {tmp_path}: foveapool data download NAME" in out
 
 
+def test_a_packed_copy_is_listed_and_checked(tmp_path):
+    write_cifar10(tmp_path / "here", "binary")
+    there = tmp_path / "there"
+    code, _, err = run("pack", "cifar10", there, "--data-seed", 3, root=tmp_path / "here")
+    assert code == 0, err
+    _, out, _ = run("list", root=there)
+    assert rows(out)["cifar10"][3:] == ["packed", "170 MB", str(there / "cifar10-0.npz")]
+    code, out, _ = run("check", root=there)
+    assert code == 0 and "cifar10: reads well" in out
+    assert f"{there / 'cifar10-0.npz'}: read instead of the published files" in out
+
+
 def test_pack_into_a_file_is_one_line(tmp_path):
     (tmp_path / "file").write_text("mine")
     code, _, err = run("pack", "cifar10", tmp_path / "file", root=tmp_path)

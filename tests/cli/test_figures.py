@@ -257,6 +257,7 @@ def test_a_study_that_is_not_finished_is_drawn_as_far_as_it_is(runs, tmp_path, h
         (("eigenvalues", "BASELINE"), "no operator*.safetensors in it"),
         (("maps", "BASELINE"), "no operator*.safetensors in it"),
         (("maps", "CLOSED", "--channel", 99), "channel: got 99"),
+        (("maps", "CLOSED", "--placement", "main"), "a training of a study, which knows its own"),
         (("curves", "EMPTY"), "not a run"),
         (("alpha", "EMPTY"), "not a run"),
         (("alpha", "CLOSED"), "no setting with two alphas"),

@@ -1,4 +1,4 @@
-"""`foveapool layers --options`: what they may be, and what takes none."""
+"""`foveapool layers`: a network from a file of one's own, and what --options may be."""
 
 import pytest
 from typer.testing import CliRunner
@@ -37,3 +37,21 @@ def test_options_are_an_object(tmp_path, name, text):
     done = layers(tmp_path, name, "--options", text)
     assert done.exit_code == 2
     assert done.stderr.startswith(f"error: options: got {text!r}, wanted a JSON object of names")
+
+
+def test_a_file_is_loaded_as_python_would_run_it(tmp_path):
+    (tmp_path / "beside_the_network.py").write_text("from torch import nn\n", "utf-8")
+    lines = [
+        "from __future__ import annotations",
+        "from dataclasses import dataclass",
+        "from beside_the_network import nn",
+        "@dataclass",
+        "class Config:",
+        "    width: int = 8",
+        "def small():",
+        "    return nn.Sequential(nn.Conv2d(3, Config().width, 3, 2, 1))",
+    ]
+    (tmp_path / "own.py").write_text("\n".join(lines), "utf-8")
+    done = CliRunner().invoke(application(), ["layers", f"{tmp_path / 'own.py'}:small"])
+    assert done.exit_code == 0, done.output
+    assert "3 -> 8" in done.stdout

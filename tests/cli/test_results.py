@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from foveapool.cli.main import application
 from foveapool.records import ERROR, VALIDATION, Row, append_rows, moments
+from foveapool.study.trials import DIVERGED
 
 BEST, OTHER = (20.0, 21.5, 20.25), (40.0, 41.0, 39.5)
 
@@ -77,3 +78,45 @@ def test_rows_of_other_metrics_are_one_line(tmp_path, option, metric):
     done = CliRunner().invoke(application(), words)
     assert done.exit_code == 2 and done.stdout == ""
     assert done.stderr.startswith(f"error: rows: got none of {metric!r} among 1")
+
+
+def test_claims_are_counted_of_test_errors_beside_a_search_too(tmp_path):
+    where = {"study": "table1-svhn", "network": "cnn", "data": "svhn", "epochs": "2"}
+    study = tmp_path / "runs" / "studies" / "table1-svhn"
+    study.mkdir(parents=True)
+    (study / "study.json").write_text("{}")
+    errors = {"baseline": 5.0, "closed-form": 4.0}
+    append_rows(
+        study / "rows.csv",
+        [
+            Row(metric=ERROR, mean=e, deviation=0.1, n=3, pooling=p, **where)
+            for p, e in errors.items()
+        ],
+    )
+    append_rows(
+        study / "selection.csv", [Row(metric=VALIDATION, mean=6.0, deviation=0.1, n=3, **where)]
+    )
+    words = ["results", str(study), "--selection", "--claims", "--format", "csv"]
+    done = CliRunner().invoke(application(), words)
+    assert done.exit_code == 0, done.output
+    assert "validation error %" in done.stdout
+    assert any(
+        line.startswith("CNN: closed form below the baseline") and line.endswith("1 of 1")
+        for line in done.stdout.splitlines()
+    )
+
+
+def test_names_in_brackets_are_printed_as_they_are(tmp_path):
+    row = Row("s", ERROR, 1.0, 0.1, 3, network="cnn", data="npz:/data/[v2]/a.npz", pooling="max")
+    append_rows(tmp_path / "rows.csv", [row, replace(row, data="npz:/data/a[/v1]:key:")])
+    runner = CliRunner(env={"COLUMNS": "200"})
+    shown = runner.invoke(application(), ["results", str(tmp_path / "rows.csv")]).stdout
+    assert "npz:/data/[v2]/a.npz" in shown and "npz:/data/a[/v1]:key:" in shown
+
+
+def test_errors_that_hold_diverged_trainings_are_said_to(files):
+    wild = Row("one", DIVERGED, 2, 0.0, 3, network="cnn", data="svhn", pooling="baseline")
+    append_rows(files[0], [wild])
+    done = CliRunner().invoke(application(), ["results", str(files[0]), "--format", "csv"])
+    assert done.stderr.startswith("note: baseline: 2 of 3 trainings diverged")
+    assert len(done.stdout.splitlines()) == 2

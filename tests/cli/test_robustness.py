@@ -22,6 +22,7 @@ from ..training.toys import toy_data
 ASKED = ["--corruptions", "fog,gaussian_noise", "--severities", "1,5", "--device", "cpu"]
 
 
+PERTURB = ["generate", "svhn", "--out", "x", "--kind", "p"]
 QUICK = ("--recipe", "cnn-svhn", "--epochs", 1, "--batch-size", 16, "--width", 4, "--device", "cpu")
 
 
@@ -91,11 +92,15 @@ def test_a_network_is_measured_once_for_each_question(runs, tmp_path, monkeypatc
     foveapool("robustness", "evaluate", *words, "--seed", 1)
     (runs[0] / "robustness.json").write_text("{")
     foveapool("robustness", "evaluate", *words)
+    # A result that another version wrote.
+    kept = runs[0] / "robustness.json"
+    kept.write_text(kept.read_text().replace('"flip_probability"', '"flips"'))
+    foveapool("robustness", "evaluate", *words)
     # Other weights, another network.
     for name in ("checkpoint.safetensors", "run.json"):
         shutil.copy(runs[1] / name, runs[0])
     foveapool("robustness", "evaluate", *words)
-    assert asked == [1, 0, 0]
+    assert asked == [1, 0, 0, 0]
 
 
 def test_a_baseline_brings_ratios_and_counts(runs, tmp_path):
@@ -185,6 +190,11 @@ def test_a_network_of_a_study_is_measured_with_its_pooling(data, tmp_path):
         (["generate", "svhm", "--out", "0/run.json"], "got a file, wanted a folder"),
         (["generate", "svhn", "--out", "x", "--kind", "q"], "kind: got 'q', wanted c or p"),
         (["generate", "svhn", "--out", "x", "--names", "fogg"], "did you mean 'fog'"),
+        (["generate", "svhn", "--out", "x", "--reproduce"], "--reproduce: got it with --kind c"),
+        ([*PERTURB, "--severities", "1"], "--severities: got it with --kind p"),
+        ([*PERTURB, "--frost-folder", "0"], "--frost-folder: got it with --kind p"),
+        (["evaluate", "0", "--folder", "0", "--seed", "1"], "--seed: got it with --folder"),
+        (["evaluate", "0", "--folder", "0", "--frost-folder", "0"], "a set on disk has its frost"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(runs, tmp_path, monkeypatch, words, message):

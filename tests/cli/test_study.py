@@ -114,6 +114,22 @@ def test_so_far_is_the_table_of_what_is_finished(finished, tmp_path, no_training
     assert both.exit_code == 2 and "wanted one of them" in both.stderr
 
 
+def test_an_interruption_says_how_to_go_on(preset, tmp_path, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Trial, "run", interrupted)
+    done = run("study", preset, "--runs", tmp_path / "runs", *QUICK)
+    assert done.exit_code not in (0, 2) and "the same command goes on" in done.stderr
+
+
+def test_trainings_that_diverged_are_told_of_below_the_table(preset, tmp_path):
+    done = run("study", preset, "--runs", tmp_path / "runs", "--set", "recipe.lr=1e30", *QUICK)
+    assert done.exit_code == 0, done.output
+    assert "baseline: 2 of 2 trainings diverged, which its error counts as all" in done.stderr
+    assert "closed-form at layer 3: 2 of 2 trainings diverged" in done.stderr
+
+
 def test_values_can_be_set(preset, tmp_path, no_training):
     changes = ("--set", "trials.seeds=5", "--set", "recipe.epochs=3")
     done = run("study", preset, "--runs", tmp_path / "runs", "--dry-run", *changes, *QUICK)
@@ -145,14 +161,14 @@ def test_a_damaged_training_is_told_of_and_redone(finished, tmp_path):
     ("change", "message"),
     [
         ("nonsense", "--set: got 'nonsense', wanted TABLE.KEY=VALUE"),
-        ("trials.seeds=three", "seeds: got 'three', wanted 1 or more"),
+        ("trials.seeds=three", "seeds: got 'three', wanted a whole number, 1 or more"),
         ("trials.seeds=[3", "--set: got 'trials.seeds=[3', wanted TABLE.KEY=VALUE"),
         ("seeds=3", "--set: got 'seeds=3', wanted TABLE.KEY=VALUE"),
         ("trials.sedes=3", "[trials]: got the key 'sedes'"),
-        ("trials.seeds=0", "seeds: got 0, wanted 1 or more"),
+        ("trials.seeds=0", "seeds: got 0, wanted a whole number"),
         ("data.name=svhm", "[data]: got 'svhm', wanted one of cifar10"),
         ("data.options.size=3", "no option size"),
-        ("network.width=0", "width: got 0, wanted 1 or more"),
+        ("network.width=0", "width: got 0, wanted a whole number"),
         ("arm.layer=3", "arm: got {'layer': 3} for what is no table"),
     ],
 )
@@ -168,7 +184,11 @@ def test_a_wrong_value_is_refused(preset, tmp_path, no_training, change, message
         ("seeds = 2", "seed = 2", "[trials]: got the key 'seed'"),
         ('[[arm]]\npooling = "closed-form"', "[[am]]", "got the key 'am'"),
         ("layers = [3]", 'placements = ["before"]', "placement: got 'before' for a CNN"),
-        ("[[search]]", "[[search]]\ncomponents = 0", "components: got 0, wanted 1 or more"),
+        (
+            "[[search]]",
+            "[[search]]\ncomponents = 0",
+            "components: got 0, wanted 1 or more, a whole number",
+        ),
         (
             '[[arm]]\npooling = "closed-form"',
             '[[arm]]\npooling = "sgd"',

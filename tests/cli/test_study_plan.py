@@ -4,11 +4,15 @@ import pytest
 from typer.testing import CliRunner
 
 from foveapool.cli.main import application
-from foveapool.cli.study import _changes, _time
+from foveapool.cli.study import _changes, _time, _told
+from foveapool.networks.resnet import PLACEMENTS
 from foveapool.records import COLUMNS
 from foveapool.study.conduct import Plan
 from foveapool.study.presets import read_preset
+from foveapool.study.setting import Pool
 from foveapool.study.trial import Trial
+
+from ..study.small import training
 
 QUICK = ("--at-once", 1, "--device", "cpu")
 
@@ -57,6 +61,13 @@ def test_a_word_is_text_with_quotes_and_without(given, value):
     assert _changes([f"data.name={given}"]) == {"data": {"name": value}}
 
 
+def test_trainings_of_different_settings_are_told_apart():
+    pools = [Pool("closed-form", 3, 25), Pool("closed-form", 3, 25, components=4)]
+    told = [_told(training(pool)) for pool in pools]
+    told += [_told(training(pools[0], network="resnet18", placement=each)) for each in PLACEMENTS]
+    assert len(set(told)) == len(told)
+
+
 @pytest.mark.parametrize("given", ["note.txt", "note.txt/runs"])
 def test_runs_that_can_be_no_folder_are_refused_in_one_line(tmp_path, given):
     (tmp_path / "note.txt").write_text("a note")
@@ -70,6 +81,8 @@ def test_images_that_are_too_few_are_known_before_anything_is_trained(tmp_path, 
     done = study("demo", "--runs", tmp_path / "runs", "--set", "data.options.train_size=12")
     assert done.exit_code == 2 and " among the 12 training images, wanted two" in done.stderr
     assert not (tmp_path / "runs").exists()
+    planned = study("demo", "--dry-run", "--set", "data.options.train_size=12")
+    assert planned.exit_code == 2 and planned.stderr == done.stderr
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from typer.testing import CliRunner
 
 from foveapool.cli.study import study_command
 from foveapool.records import read_rows
+from foveapool.report.tables import latest
 
 from ..study.small import TINY
 
@@ -22,8 +23,8 @@ def finished(tmp_path_factory):
     return folder
 
 
-def study(folder, *more):
-    words = (folder / "tiny.toml", "--runs", folder / "runs", "--results", folder / "all.csv")
+def study(folder, *more, preset="tiny.toml"):
+    words = (folder / preset, "--runs", folder / "runs", "--results", folder / "all.csv")
     quick = ("--at-once", 1, "--device", "cpu")
     found = CliRunner(env={"COLUMNS": "200"}).invoke(app, [*map(str, (*words, *quick, *more))])
     assert "Traceback" not in found.output
@@ -70,3 +71,21 @@ def test_a_file_that_is_damaged_is_refused_before_anything_is_trained(finished, 
     done = study(finished, "--runs", finished / "others")
     assert done.exit_code == 2 and "all.csv: line" in done.stderr
     assert not (finished / "others").exists()
+
+
+def test_what_the_study_came_to_last_is_what_a_reader_finds(finished, rows):
+    path = finished / "all.csv"
+    path.unlink()
+    # Halving looks at a setting twice, and rows say nothing of the rate.
+    halved = TINY.replace("parts = 1", "parts = 2\nhalving = { parts = 1, keep = 1 }")
+    (finished / "halved.toml").write_text(halved)
+    assert study(finished, preset="halved.toml").exit_code == 0
+    wanted = latest(read_rows(path))
+    assert study(finished, "--set", "recipe.lr=0.1", preset="halved.toml").exit_code == 0
+    assert str(latest(read_rows(path))) != str(wanted)
+    once, twice = [], []
+    for found in (once, twice):
+        assert study(finished, preset="halved.toml").exit_code == 0
+        found += read_rows(path)
+        assert [row.values for row in latest(found)] == [row.values for row in wanted]
+    assert len(once) == len(twice)

@@ -44,6 +44,19 @@ def test_images_come_back_in_the_order_of_classes_and_names(root):
     assert (data.normalisation, data.augmentation) == ("channel", None)
 
 
+def test_what_systems_and_editors_hide_beside_images_is_passed_over(root):
+    (root / "train" / "cat" / "._a.png").write_bytes(b"a resource fork")
+    save(root / "train" / "dog" / ".ipynb_checkpoints" / "a-checkpoint.png", noise(6, 4, 3))
+    data = read_folder(root)
+    assert data.train.labels.tolist() == [0, 1]
+
+
+def test_a_folder_may_itself_be_hidden(root):
+    hidden = root.parent / f".{root.name}"
+    root.rename(hidden)
+    assert len(read_folder(hidden).train) == 2
+
+
 def test_grey_and_transparent_images_become_rgb(root):
     grey = save(root / "train" / "cat" / "a.png", noise(6, 4))
     clear = save(root / "train" / "dog" / "a.png", noise(6, 4, 4))

@@ -66,6 +66,7 @@ def test_grey_images_need_no_channel(tmp_path):
         ({"test_images": np.zeros((2, 8, 8, 3), np.uint8)}, r"test of \(3, 8, 8\)"),
         ({"train_images": np.zeros((4, 6, 4, 3), np.uint8)}, r"wanted int64 \(4,\)"),
         ({"train_labels": np.zeros(5)}, "train_labels: got float64"),
+        ({"train_labels": np.array([0, 1, 2, 1, 10**12])}, "labels: got 1000000000000, wanted the"),
         ({"train_labels": np.zeros((5, 1), int)}, r"train_labels: got int64 \(5, 1\)"),
         ({"train_labels": np.array([0, 1, -1, 0, 0])}, "labels: got -1 to 1"),
         ({"test_labels": np.array(["a", "b"])}, "test_labels: got <U1"),

@@ -122,3 +122,9 @@ def test_a_packed_copy_is_read_instead_of_the_published_files(tmp_path):
     assert data.name == "svhn-reduced" and torch.equal(data.train.images, small.train.images)
     with pytest.raises(FileNotFoundError):
         load_data("svhn-reduced", tmp_path, 4)
+
+
+def test_a_packed_copy_of_a_whole_set_serves_every_seed(tmp_path):
+    small = load_data("street-digits", train_size=20, test_size=10)
+    write_npz(small, packed_path("svhn", tmp_path, 0))
+    assert torch.equal(load_data("svhn", tmp_path, 4).train.images, small.train.images)

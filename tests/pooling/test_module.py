@@ -166,6 +166,16 @@ def test_a_view_into_a_larger_tensor_is_pooled_like_its_copy(cut, trainable):
 
 @formats
 @trainable_or_not
+def test_vmap_pools_like_a_loop(memory_format, trainable):
+    pool = random_pool(trainable=trainable)
+    stacks = torch.stack([random_maps(memory_format=memory_format) for _ in range(3)])
+    if memory_format == torch.channels_last:
+        stacks = stacks.permute(0, 1, 3, 4, 2).contiguous().permute(0, 1, 4, 2, 3)
+    torch.testing.assert_close(torch.func.vmap(pool)(stacks), torch.stack([*map(pool, stacks)]))
+
+
+@formats
+@trainable_or_not
 def test_an_empty_batch_gives_an_empty_batch_and_no_gradient(memory_format, trainable):
     pool = random_pool(trainable=trainable)
     maps = random_maps(0, memory_format=memory_format).requires_grad_()

@@ -18,6 +18,7 @@ WHOLE_STEPS = [
     ((8, 8), (4, 4), (12, 18)),
     ((16, 12), (8, 6), (8, 10)),
     ((32, 32), (16, 16), (8, 8)),
+    ((8, 6), (4, 3), (24, 30)),
 ]
 # Here they are not; the new output is given too
 BROKEN_STEPS = [

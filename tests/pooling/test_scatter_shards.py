@@ -184,6 +184,22 @@ def test_sums_over_other_moments_do_not_merge_and_nothing_is_added():
     assert mine.compute().within.equal(before.within)
 
 
+def test_sums_over_moments_merged_in_another_order_do_not_merge(data):
+    # The moments are the same, but each has the level of its own first batch.
+    shards = cut(data, 100)
+    moments = []
+    for order in (shards, shards[::-1]):
+        mine, theirs = (first_pass([shard]) for shard in order)
+        mine.merge(theirs)
+        moments.append(mine.compute())
+    assert moments[0].counts.equal(moments[1].counts)
+    mine, theirs = (second_pass([s], m) for s, m in zip(shards, moments, strict=True))
+    with pytest.raises(ValueError, match=r"got shards with level .* wanted the same in all"):
+        mine.merge(theirs)
+    with pytest.raises(ValueError, match="got shards with level"):
+        mine.load_state_dict(theirs.state_dict())
+
+
 # --- state and files
 
 Keep = Callable[[ChannelMoments | ScatterAccumulator, Path], ChannelMoments | ScatterAccumulator]

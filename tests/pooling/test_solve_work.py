@@ -14,6 +14,7 @@ from torch.nn import functional
 
 from foveapool.pooling.accumulate import compute_scatter
 from foveapool.pooling.blocks import block_size, map_blocks, one_thread
+from foveapool.pooling.grid import penalty
 from foveapool.pooling.solve import solve_pooling, sweep_pooling
 from foveapool.pooling.solvers import SOLVERS
 
@@ -56,6 +57,16 @@ def test_separability_is_that_of_the_pooled_features(shape, out_shape, window):
     assert operator.average_separability.numpy() == pytest.approx(expected, rel=1e-6)
 
 
+@solvers
+def test_a_penalty_without_bounds_leaves_the_digits_of_the_separability(solver):
+    # Rows of a second component pay 1e12 times as much for locality as they have within classes.
+    scatter = smooth_scatter((12, 12))
+    operator = solve_pooling(scatter, (3, 3), alpha=1e12, components=3, solver=solver)
+    rows = operator.weight
+    between, within = ((rows @ m * rows).sum(-1) for m in (scatter.between, scatter.within))
+    assert torch.allclose(operator.separability, between / within, rtol=1e-9)
+
+
 def test_without_locality_no_pooling_separates_better():
     # For alpha -> 0 the first row maximises S_b / S_w over all rows: average pooling is one.
     scatter = smooth_scatter((12, 12))
@@ -84,6 +95,36 @@ def test_a_sweep_is_the_same_as_solving_one_by_one(window):
         assert (operator.weight - alone.weight)[open_gaps(alone)].abs().max() <= 1e-6
         assert torch.allclose(operator.eigenvalues, alone.eigenvalues, rtol=1e-9)
         assert torch.allclose(operator.separability, alone.separability, rtol=1e-6)
+
+
+@pytest.mark.parametrize("rank", [3, 400])
+@pytest.mark.parametrize("shape", [(4, 100), (300,), (501,)])
+def test_a_signal_far_from_every_centre_is_found_alone_and_in_a_sweep(shape, rank):
+    # Pixels that know nothing of each other, the best of them at the ends of a long map.
+    signal = torch.zeros(torch.Size(shape).numel(), dtype=torch.float64)
+    signal[[0, len(signal) // 2, -1]] = torch.tensor([9.0, 1.0, 4.0], dtype=torch.float64)
+    scatter = scatter_of(signal.diag(), white(shape), shape, rank)
+    outputs, values = tuple(min(size, 2) for size in shape), [100.0, 1e-6, 100.0]
+    settings: dict[str, Any] = {"components": 1, "solver": "krylov"}
+    swept = sweep_pooling(scatter, outputs, values, **settings)
+    for alpha, operator in zip(values, swept, strict=True):
+        alone = solve_pooling(scatter, outputs, alpha=alpha, **settings)
+        best = (signal / (1 + alpha * penalty(shape, outputs))).amax(1)
+        for found in (operator, alone):
+            assert torch.allclose(found.eigenvalues[0], best, rtol=1e-9)
+
+
+@pytest.mark.parametrize("solver", ["dense", "krylov"])
+@pytest.mark.parametrize("strengths", [(9.0, 1.0, 4.0), (0.0, 1.0, 0.0)])
+def test_no_component_is_found_twice_where_few_pixels_have_a_signal(strengths, solver):
+    # The second eigenvalue is next to nothing, or nothing; classes and channels promise more.
+    shape, outputs = (2, 3, 60), (1, 1, 2)
+    signal = torch.zeros(360, dtype=torch.float64)
+    signal[[0, 180, 359]] = torch.tensor(strengths, dtype=torch.float64)
+    scatter = scatter_of(signal.diag(), white(shape), shape, rank=360)
+    operator = solve_pooling(scatter, outputs, alpha=1.0, components=2, solver=solver)
+    ratio = (signal / (1 + penalty(shape, outputs))).sort(1, descending=True).values
+    assert torch.allclose(operator.eigenvalues.mT, ratio[:, :2], rtol=1e-9, atol=1e-12)
 
 
 @solvers
@@ -224,6 +265,21 @@ def test_a_band_needs_a_window_no_wider_than_its_own():
         solve_pooling(band, (8, 8))
     with pytest.raises(ValueError, match=r"^window: got a neighbourhood wider"):
         solve_pooling(band, (8, 8), window=6)
+
+
+@pytest.mark.parametrize(
+    ("shape", "out_shape", "window", "enough"),
+    [((20, 64), (4, 16), 1, 2), ((9, 9, 9), (3, 3, 3), 0, 1), ((130,), (5,), 1, 13)],
+)
+def test_a_band_narrower_than_the_blocks_of_average_pooling_is_told_how_wide_to_be(
+    shape, out_shape, window, enough
+):
+    maps = torch.randn(12, 2, *shape, generator=torch.Generator().manual_seed(0))
+    narrow, wide = (compute_scatter(maps, torch.arange(12) % 3, window=w) for w in (window, enough))
+    settings: dict[str, Any] = {"components": 1, "window": window}
+    with pytest.raises(ValueError, match=rf"^window: .* window {window}, wanted {enough}: average"):
+        solve_pooling(narrow, out_shape, **settings)
+    solve_pooling(wide, out_shape, **settings)
 
 
 def test_classes_without_variance_are_refused():

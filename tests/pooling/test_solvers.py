@@ -316,6 +316,18 @@ def test_few_classes_and_channels_are_enough(solver, alpha, classes, channels):
 
 
 @iterative
+def test_eigenvectors_to_start_from_do_not_hide_larger_ones(route):
+    # Three pixels that know nothing of each other; the start is the answer but for the best one.
+    signal = zeros(144)
+    signal[[0, 70, 143]] = torch.tensor([9.0, 1.0, 4.0], dtype=torch.float64)
+    case = posed(signal.diag(), torch.eye(144).double(), 1e-3 * grid.penalty((12, 12), (2, 2)))
+    start = functional.one_hot(torch.tensor([143, 70, 71, 72]), 144).double().expand(4, -1, -1)
+    pairs = ROUTES[route](case.pencil, 2, 1e-8, start)
+    error = np.abs(pairs.values[:, :2].numpy() - case.values[:, :2]) / case.values[:, :1]
+    assert error.max() <= 1e-9
+
+
+@iterative
 def test_a_metric_that_float32_takes_for_singular_is_none_in_float64(route):
     # Twenty patterns and next to nothing besides: the smallest eigenvalue is 1e-9 of the largest.
     generator = torch.Generator().manual_seed(4)

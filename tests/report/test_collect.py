@@ -241,7 +241,14 @@ def test_why_there_are_no_examples_is_said(tmp_path):
     def none(path):
         raise FileNotFoundError("the weights are gone")
 
-    for maps_before, words in ((other_maps, r"the network's maps are (4, 4)"), (none, "are gone")):
+    def without_scipy(path):
+        raise ImportError("reading SVHN needs scipy")
+
+    for maps_before, words in (
+        (other_maps, r"the network's maps are (4, 4)"),
+        (none, "are gone"),
+        (without_scipy, "needs scipy"),
+    ):
         account = with_examples(account_of(tmp_path), maps_before)
         assert words in account.missing[-1] and account.families[0].examples is None
 

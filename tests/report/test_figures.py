@@ -83,6 +83,11 @@ def test_an_operator_of_zeros_is_drawn(operator):
     assert all(image.get_clim() == (-1.0, 1.0) for image in images(operator_figure(empty)))
 
 
+def test_a_layer_in_bfloat16_is_drawn():
+    layer = fp.LinearPool2d.average((4, 4), (2, 2)).bfloat16()
+    assert operator_figure(layer, 1).axes
+
+
 def test_three_positions_are_shown_or_all_that_there_are():
     assert len(images(operator_figure(fitted(in_shape=(4, 10), out_shape=(2, 5))))) == 2 * 2 * 3
 

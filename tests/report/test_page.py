@@ -133,6 +133,17 @@ def test_one_trial_has_no_spread():
     assert found.data["charts"]["errors"]["lines"][0]["deviation"] is None
 
 
+def test_means_that_are_no_numbers_are_told_and_not_drawn():
+    nan = float("nan")
+    looks = [closed(a, mean, VALIDATION) for a, mean in ((5, nan), (25, 3.0), (100, 4.0))]
+    rows = (row(mean=nan), row(mean=2.0, pooling="sgd"))
+    found = Page(page([Account("t", rows=rows, selection=tuple(looks))]))
+    assert "baseline nan" in found.words
+    assert [line["mean"] for line in found.data["charts"]["errors"]["lines"]] == [2.0]
+    (series,) = found.data["charts"]["alpha"]["series"]
+    assert [point[:2] for point in series["points"]] == [[25.0, 3.0], [100.0, 4.0]]
+
+
 def test_other_figures_are_told_too():
     found = Page(page([Account("t", rows=(row(), row("CE %, fog", 91.0)))]))
     assert "More figures: 1" in found.words and "CE %, fog 5 91.00" in found.words
@@ -147,6 +158,20 @@ def test_the_search_is_drawn_over_alpha_by_layer_and_norm():
     assert series["name"] == "closed-form, layer 3, l1"
     assert series["points"] == [[5.0, 29.5, 0.5], [25.0, 27.5, 0.5]]
     assert "Settings of the search: 4" in found.words
+
+
+def test_settings_that_differ_in_components_have_a_line_each():
+    rows = [closed(a, 30 - a, components=k) for k in ("2", "4") for a in (5, 25)]
+    found = Page(page([Account("t", rows=tuple(rows))])).data["charts"]
+    names = ["closed-form, layer 3, l1", "closed-form, layer 3, l1, components 4"]
+    assert [each["name"] for each in found["alpha"]["series"]] == names
+    assert len({line["name"] for line in found["errors"]["lines"]}) == 4
+
+
+def test_operators_that_see_less_are_a_family_of_their_own():
+    whole = operator(5.0)
+    near = replace(operator(25.0), settings=replace(whole.settings, alpha=25.0, window=1))
+    assert [each.label.endswith(", window 1") for each in families([whole, near])] == [False, True]
 
 
 def test_curves_show_what_was_taken():

@@ -1,5 +1,6 @@
 """Who wins: the order of the means, and differences in pairs as scipy has them."""
 
+import math
 from dataclasses import replace
 from statistics import mean, stdev
 
@@ -109,3 +110,8 @@ def test_one_setting_that_two_studies_measured_differently_stands_twice():
 def test_rows_without_a_test_error_are_refused():
     with pytest.raises(ValueError, match="rows: got none of 'test error %' among 1, wanted some"):
         ranking_table([row("sgd", *BEST, metric=VALIDATION)])
+
+
+def test_what_is_no_number_is_not_the_best():
+    found = ranked(row("max", math.nan, seeds="0"), row("baseline", *LAST), row("sgd", *BEST))
+    assert poolings(found) == ["sgd", "baseline", "max"]

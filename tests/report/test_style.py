@@ -64,6 +64,11 @@ def test_all_formats_are_written_beside_each_other(tmp_path):
     assert all(path.is_file() for path in paths) and len(list((tmp_path / "new").iterdir())) == 2
 
 
+def test_a_number_in_a_name_is_no_ending(tmp_path):
+    names = [save_figure(drawn(), tmp_path / f"alpha-{a}", ["png"])[0].name for a in (0.1, 0.5)]
+    assert names == ["alpha-0.1.png", "alpha-0.5.png"]
+
+
 @pytest.mark.parametrize("form", FORMATS)
 def test_the_same_figure_gives_the_same_bytes(tmp_path, form):
     first, second = (save_figure(drawn(), tmp_path / f"{i}.{form}")[0] for i in range(2))

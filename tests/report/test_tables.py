@@ -119,9 +119,10 @@ def test_the_best_setting_of_a_search_stands_first_and_first_looks_last():
         row(9.0, VALIDATION, layer="1", alpha="5", norm="l1", epochs="150"),
         row(7.0, VALIDATION, layer="2", alpha="5", norm="l1", epochs="150"),
         row(1.0, VALIDATION, layer="3", alpha="5", norm="l1", epochs="15"),
+        row(0.5, VALIDATION, layer="4", alpha="5", norm="l1", epochs=""),  # of who knows how many
     ]
     found = lines(selection_table(rows))
-    assert [line["layer"] for line in found] == ["2", "1", "3"]
+    assert [line["layer"] for line in found] == ["2", "1", "3", "4"]
     assert found[0]["validation error %"] == "7.00 +- 0.50" and found[0]["placement"] == "-"
 
 
@@ -224,6 +225,11 @@ def test_markdown_csv_and_latex_hold_the_same_cells():
         r"\bottomrule",
         r"\end{tabular}",
     ]
+
+
+def test_a_bar_in_a_cell_does_not_end_it():
+    (line,) = Table(("h", "k"), (("a|b", "c"),)).markdown().splitlines()[2:]
+    assert line == r"| a\|b | c |"
 
 
 @pytest.mark.parametrize("char", "%&_#^~{}$")

@@ -1,9 +1,12 @@
 """Training curves: the drawn loss and error are those of the metrics."""
 
+import json
+
 import pytest
 
 from foveapool.report.accounts import Curve
 from foveapool.report.figures import curves_figure
+from foveapool.report.told import read_curve
 
 from .drawn import assert_legible, points
 
@@ -61,3 +64,22 @@ def test_long_names_are_not_cut_off(name):
     assert [text.replace(" ", "") for text in written] == [
         f"{name}{i}".replace(" ", "") for i in range(3)
     ]
+
+
+def test_a_line_that_is_being_written_does_not_hide_those_before(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"epoch": 1, "loss": 2.0}\n{"epoch": 2, "loss": 1.0}\n{"epoch": 3, "lo')
+    curve = read_curve(path, "a")
+    assert curve is not None and (curve.epochs, curve.losses) == ((1, 2), (2.0, 1.0))
+
+
+def test_seeds_that_have_come_to_different_epochs_still_make_a_line(tmp_path):
+    curves = []
+    for epochs in (350, 301):
+        path = tmp_path / f"{epochs}.jsonl"
+        lines = [{"epoch": e, "loss": 1 / e} for e in range(1, epochs + 1)]
+        path.write_text("".join(f"{json.dumps(each)}\n" for each in lines))
+        curves.append(read_curve(path, "a"))
+    assert [curve.epochs[-1] for curve in curves] == [350, 301]
+    (line,) = curves_figure(curves).axes[0].lines
+    assert len(line.get_xdata()) == 150

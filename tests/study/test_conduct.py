@@ -18,6 +18,7 @@ from foveapool.runs import Runs
 from foveapool.study import fits, training
 from foveapool.study.conduct import check_space, conduct, plan, so_far
 from foveapool.study.presets import read_preset
+from foveapool.study.training import Source
 from foveapool.study.trial import Trial, scatter_at
 from foveapool.study.trials import no_numbers
 
@@ -288,3 +289,9 @@ def test_so_far_a_search_that_is_not_done_decides_nothing(whole, tmp_path):
 def test_so_far_where_no_line_is_finished_says_so(whole):
     with pytest.raises(ValueError, match=r"no line of small with all its 9 seeds .* fewer seeds"):
         so_far(replace(whole.study, seeds=9), Runs(whole.runs))
+
+
+def test_so_far_images_of_ones_own_that_are_gone_are_named(whole):
+    gone = replace(whole.study, source=Source("npz:gone.npz"))
+    with pytest.raises(FileNotFoundError, match=r"npz:gone.npz: not there, wanted the images of"):
+        so_far(gone, Runs(whole.runs))

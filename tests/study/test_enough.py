@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from foveapool.pooling.grid import windows
@@ -9,6 +10,7 @@ from foveapool.study.enough import check_images
 from foveapool.study.select import Search
 from foveapool.study.setting import Setting
 from foveapool.study.study import Arm, Study
+from foveapool.study.training import Source
 
 from .small import CPU, RECIPE, SOURCE
 
@@ -16,8 +18,11 @@ CNN = Setting(width=4)
 FEW = replace(SOURCE, options={"train_size": 12, "test_size": 8})
 
 
-def study(*arms, source=SOURCE, searches=()):
-    return Study("s", source, RECIPE, CNN, tuple(searches), (Arm("baseline"), *arms))
+PAIRS = replace(RECIPE, batch_size=2)
+
+
+def study(*arms, source=SOURCE, searches=(), recipe=PAIRS, **more):
+    return Study("s", source, recipe, CNN, tuple(searches), (Arm("baseline"), *arms), **more)
 
 
 def closed_form(**choices):
@@ -95,3 +100,30 @@ def test_a_cap_that_leaves_nothing_of_a_class_is_known_before_a_baseline_is_trai
         else:
             with pytest.raises(ValueError, match=message):
                 check_images(one, CPU)
+
+
+def test_a_batch_is_no_larger_than_what_any_search_trains_on():
+    check_images(study(recipe=replace(RECIPE, batch_size=160)), CPU)
+    with pytest.raises(ValueError, match=r"batch_size: got 161 for the 160 training images, want"):
+        check_images(study(recipe=replace(RECIPE, batch_size=161)), CPU)
+    # The second search leaves sixteen: known before the first one, not after it.
+    searches = [Search("max", parts=1), Search("sgd", parts=1, held_out=0.9)]
+    message = r"batch_size: got 32 for the 16 training images that held-out part 0 leaves"
+    with pytest.raises(ValueError, match=message):
+        check_images(study(searches=searches, recipe=RECIPE), CPU)
+
+
+@pytest.mark.parametrize("shape", [(1, 24, 32), (3, 15, 32)])
+def test_images_that_cannot_be_corrupted_are_refused(tmp_path, shape):
+    images, labels = np.zeros((20, *shape), np.uint8), np.arange(20) % 2
+    arrays = {
+        f"{part}_{key}": value
+        for part in ("train", "test")
+        for key, value in (("images", images), ("labels", labels))
+    }
+    np.savez(tmp_path / "own.npz", **arrays)
+    own = Source(f"npz:{tmp_path / 'own.npz'}")
+    check_images(study(source=own), CPU)
+    told = " x ".join(map(str, shape))
+    with pytest.raises(ValueError, match=rf"robustness: got test images of {told}, wanted three"):
+        check_images(study(source=own, robustness=("perturbations",)), CPU)

@@ -129,6 +129,8 @@ def test_data_that_the_paper_does_not_have_bring_their_own_recipe(tmp_path):
     text = LEAST.replace("street-digits", "npz:mine.npz")
     with pytest.raises(ValueError, match=r"\[recipe\]: got no optimiser, no lr, no epochs, and"):
         read(tmp_path, text)
+    with pytest.raises(ValueError, match=r"\[recipe\]: got the key 'optimizer'.*mean 'optimiser'"):
+        read(tmp_path, text + '[recipe]\noptimizer = "sgd"\nlr = 0.1\nepochs = 3\n')
     study = read(tmp_path, text + '[recipe]\noptimiser = "sgd"\nlr = 0.1\nepochs = 3\n')
     assert study.recipe == Recipe("sgd", 0.1, 3)
 
@@ -150,7 +152,7 @@ ARM = '[[arm]]\npooling = "closed-form"\nlayer = 3\n'
     [
         ("[dta]\n", r"the file: got the key 'dta', wanted among .*did you mean 'data'"),
         ("[trials]\nseed = 3\n", r"\[trials\]: got the key 'seed'.*did you mean 'seeds'"),
-        ("[recipe]\nepoch = 3\n", r"recipe: got the key 'epoch'.*did you mean 'epochs'"),
+        ("[recipe]\nepoch = 3\n", r"\[recipe\]: got the key 'epoch'.*did you mean 'epochs'"),
         ("[recipe]\nepochs = 0\n", r"epochs: got 0, wanted a whole number"),
         ('[recipe]\nepochs = "9"\n', r"epochs: got '9', wanted a whole number"),
         ("[[search]]\nlayer = [1]\n", r"\[\[search\]\]: got the key 'layer'.*mean 'layers'"),
@@ -160,6 +162,7 @@ ARM = '[[arm]]\npooling = "closed-form"\nlayer = 3\n'
         ("[[search]]\nhalving = 3\n", r"halving: got 3, wanted a table"),
         (ARM + "alhpa = 3\n", r"\[\[arm\]\]: got the key 'alhpa'.*did you mean 'alpha'"),
         (ARM + 'placement = "before"\n', r"placement: got 'before' for a CNN, wanted none"),
+        ('[network]\nname = ["cnn"]\n', r"\[network\]: name: got \['cnn'\], wanted the name"),
         ('[network]\nname = "cnm"\n', r"network: got 'cnm'.*did you mean 'cnn'"),
         ("[network]\nwidht = 3\n", r"cnn: got the option 'widht'.*did you mean 'width'"),
         ("[network]\nclasses = 3\n", r"cnn: got the option 'classes', wanted none"),
@@ -191,7 +194,7 @@ ARM = '[[arm]]\npooling = "closed-form"\nlayer = 3\n'
             r"arm: got the pooling 'closed-form-trainde', wanted one of baseline, closed-form, .*"
             r"did you mean 'closed-form-trained' or 'closed-form'\?",
         ),
-        ("[trials]\nseeds = 2.5\n", r"seeds: got 2.5, wanted 1 or more"),
+        ("[trials]\nseeds = 2.5\n", r"seeds: got 2.5, wanted a whole number, 1 or more"),
         ("nonsense", r"mine.toml: "),
     ],
 )
@@ -208,6 +211,11 @@ def test_a_mistake_in_a_file_is_named(tmp_path, more, message):
         ('[data]\nname = "svhm"\n', r"\[data\]: got 'svhm', wanted one of cifar10"),
         ('[data]\nname = "svhn"\nshare = 3\n', r"\[\[arm\]\]: got none, wanted at least one"),
         ("trials = 3\n" + LEAST, r"\[trials\]: got 3, wanted a table"),
+        (
+            LEAST.replace("[[arm]]", "[arm]"),
+            r"\[arm\]: got \{'pooling': .*\}, wanted tables in double brackets, \[\[arm\]\]",
+        ),
+        ('search = "sgd"\n' + LEAST, r"\[search\]: got 'sgd', wanted tables in double brackets"),
         ('data = "svhn"\n', r"\[data\]: got 'svhn', wanted a table"),
         (LEAST.replace("[[arm]]", "share = 3\n[[arm]]"), r"share: got 3, wanted one between"),
     ],

@@ -146,6 +146,34 @@ def test_where_one_layer_is_searched_there_is_no_second():
     assert len(searched(search, lambda training: 1.0)[1]) == 1
 
 
+# As many of 27 answers are wrong in both, and the two means differ in their last digit.
+ONE_WAY, OTHER_WAY = (100 * 4 / 27, 100 * 21 / 27), (100 * 5 / 27, 100 * 20 / 27)
+
+
+def test_of_settings_with_as_many_wrong_answers_the_first_is_chosen():
+    assert statistics.mean(ONE_WAY) != statistics.mean(OTHER_WAY)
+    for errors in ((ONE_WAY, OTHER_WAY), (OTHER_WAY, ONE_WAY)):
+        by_alpha = dict(zip((5, 25), errors, strict=True))
+
+        def error(training, by_alpha=by_alpha):
+            return by_alpha[alpha_of(training)][training.part]
+
+        for halving in (None, Halving(2, 1)):
+            search = Search("closed-form", (3,), alphas=(5, 25), norms=("l2",), parts=2)
+            found, _ = searched(replace(search, halving=halving), error)
+            assert found.best.pools[0].alpha == 5
+
+
+def test_a_second_layer_with_as_many_wrong_answers_does_not_stay():
+    for first, second in ((ONE_WAY, OTHER_WAY), (OTHER_WAY, ONE_WAY)):
+
+        def error(training, first=first, second=second):
+            return (first, second)[len(training.setting.pools) - 1][training.part]
+
+        search = Search(layers=(2, 3), alphas=(5,), norms=("l2",), parts=2, second_layer=True)
+        assert len(searched(search, error)[0].best.pools) == 1
+
+
 def test_one_part_has_no_deviation():
     assert math.isnan(Candidate(training(part=0), (3.0,)).deviation)
 
@@ -165,6 +193,10 @@ def test_a_first_look_keeps_the_proportions_of_the_recipe():
     ("choices", "message"),
     [
         ({"pooling": "baseline"}, r"search: got the baseline, which has nothing to choose"),
+        (
+            {"pooling": "closedform"},
+            r"search: got the pooling 'closedform', wanted one of closed.*mean 'closed-form'",
+        ),
         ({"layers": ()}, r"search: layers: got \(\), wanted a list of one or more"),
         ({"layers": 3}, r"search: layers: got 3, wanted a list of one or more"),
         ({"norms": "l1"}, r"search: norms: got 'l1', wanted a list of one or more"),

@@ -143,8 +143,8 @@ def test_facts_are_all_that_decides_the_tables():
     [
         ([Arm("closed-form")], {}, r"arm closed-form: got no layer, and no search for it"),
         ([Arm("sgd")], {"searches": [Search()]}, r"arm sgd: got no layer, and no search for it"),
-        ([Arm("baseline")], {"seeds": 0}, r"seeds: got 0, wanted 1 or more"),
-        ([Arm("baseline")], {"seeds": 2.5}, r"seeds: got 2.5, wanted 1 or more"),
+        ([Arm("baseline")], {"seeds": 0}, r"seeds: got 0, wanted a whole number, 1 or more"),
+        ([Arm("baseline")], {"seeds": 2.5}, r"seeds: got 2.5, wanted a whole number, 1 or more"),
         ([Arm("baseline")], {"searches": [Search(), Search()]}, r"wanted each pooling once"),
         ([Arm("sgd", {"layer": 7})], {}, r"layer: got 7, wanted 1, 2 or 3"),
         ([Arm("sgd", {"layer": 1, "placement": "before"})], {}, r"placement: got .* for a CNN"),

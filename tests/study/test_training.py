@@ -168,8 +168,8 @@ def test_how_it_is_done_does_not_change_its_name():
     [
         ({"share": 5}, r"share: got 5, wanted one between 0 and 1"),
         ({"share": 1.0}, r"share: got 1.0, wanted one between 0 and 1"),
-        ({"seed": -1}, r"data seed: got -1, wanted 0 or more"),
-        ({"seed": "0"}, r"data seed: got '0', wanted 0 or more"),
+        ({"seed": -1}, r"data seed: got -1, wanted a whole number, 0 or more"),
+        ({"seed": "0"}, r"data seed: got '0', wanted a whole number, 0 or more"),
     ],
 )
 def test_a_source_that_cannot_be_drawn_is_refused(given, message):

@@ -94,6 +94,12 @@ def test_one_seed_has_no_spread_and_nothing_to_compare():
     assert math.isnan(found[ERROR].deviation) and LESS not in found and P_VALUE not in found
 
 
+def test_differences_without_spread_get_no_p():
+    rows = rows_of(trials(BASE), trials([each - 1 for each in BASE], ("closed-form", 3)))
+    found = by_metric(rows, "closed-form")
+    assert found[LESS].mean == pytest.approx(-1) and P_VALUE not in found
+
+
 def test_without_a_baseline_nothing_is_compared():
     rows = rows_of(trials(CLOSED, ("closed-form", 3)), trials(BASE, ("sgd", 3)))
     assert not {LESS, P_VALUE} & {row.metric for row in rows}

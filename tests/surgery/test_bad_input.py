@@ -238,3 +238,17 @@ def test_a_pooling_that_is_used_on_two_sizes_is_refused_before_anything_is_summe
 def test_a_network_without_numbers_is_refused():
     with pytest.raises(ValueError, match="meta device, which hold no numbers"):
         ClosedFormPooling().fit(toy().to("meta"), loader(), MAIN)
+
+
+def test_what_is_a_pooling_is_told_by_its_make_and_not_by_its_name():
+    class PooledConv2d(nn.Conv2d):
+        """A convolution, whatever it is called."""
+
+    class Down(nn.AvgPool2d):
+        """A pooling, whatever it is called."""
+
+    model = nn.Sequential(PooledConv2d(3, 6, 3, 2, 1), Down(2))
+    two = ClosedFormPooling(components=2)
+    assert two.fit(model, loader(), "0").operator_.components == 2
+    with pytest.raises(ValueError, match=r"components: got 2 for 1 \(Down, mode 'replace'\)"):
+        two.fit(model, loader(), "1")

@@ -122,6 +122,19 @@ def test_the_first_sample_is_cut_out_of_every_part():
     assert first["scale"] == 2
 
 
+def test_what_comes_from_a_gpu_has_arrived_before_it_is_read():
+    asked = []
+
+    class Told(torch.Tensor):
+        def to(self, device, non_blocking=False):
+            asked.append(non_blocking)
+            return self
+
+    tensor = torch.ones(2).as_subclass(Told)
+    Labelled(tensor, tensor).to(torch.device("cpu"))
+    assert asked == [False, False]
+
+
 WRONG = {
     "a tensor": (torch.ones(4, 3, 8, 8), "loader: got batches of Tensor, wanted .*unpack="),
     "one alone": ((torch.ones(4, 3, 8, 8),), "loader: got batches of tuple"),
@@ -140,6 +153,17 @@ def test_other_batches_are_refused_with_the_way_out(batch, message):
 def test_a_function_that_makes_too_much_of_a_batch_is_refused():
     with pytest.raises(ValueError, match="unpack: got 1 parts, wanted"):
         unpacked((1, 2), lambda batch: batch[:1])
+
+
+def test_a_function_that_forgets_to_return_is_named():
+    with pytest.raises(ValueError, match=r"unpack: got None, wanted \(inputs, labels\)"):
+        unpacked((1, 2), lambda batch: None)
+
+
+def test_names_of_files_are_no_ids():
+    batch = (torch.ones(2, 3, 8, 8), torch.tensor([0, 1]), ["a.png", "b.png"])
+    with pytest.raises(ValueError, match=r"ids: got a list .*wanted whole numbers, one a sample"):
+        unpacked(batch, lambda batch: batch)
 
 
 @pytest.mark.parametrize(

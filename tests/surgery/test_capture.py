@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from foveapool import LinearPool2d, capture, replace
+from foveapool import ClosedFormPooling, LinearPool2d, capture, replace
 from foveapool.surgery.capture import inputs_of
 from foveapool.surgery.geometry import Unstrided
 
@@ -267,3 +267,25 @@ def test_maps_that_are_written_into_in_a_later_batch_only_are_the_layers_all_the
         wanted = nn.functional.max_pool2d(inputs, 2)
         wanted = wanted if len(inputs) == 5 else wanted + inputs[:, :, ::2, ::2]
         assert torch.equal(maps["second"], wanted)
+
+
+class InPlace(nn.Module):
+    """Normalises what it is given where it lies, as some networks do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.down = nn.Conv2d(3, 6, 3, 2, 1)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.down(images.sub_(1.0).div_(2.0))
+
+
+def test_a_network_that_writes_into_its_input_does_not_change_the_batch():
+    (images, labels), *others = loader()
+    before = images.clone()
+    ((maps, batch),) = capture(InPlace(), [(images, labels)], "down")
+    assert torch.equal(maps["down"], (before - 1.0) / 2.0)
+    assert torch.equal(images, before) and torch.equal(batch.inputs, before)
+    batches = [(images, labels), *others]
+    once, again = (ClosedFormPooling().fit(InPlace(), batches, "down") for _ in range(2))
+    assert torch.equal(once.operator_.weight, again.operator_.weight)

@@ -285,3 +285,29 @@ def test_names_of_parameters_follow_in_optimisers_that_have_them():
     }
     restore(model, optimizer=optimizer)
     assert group["param_names"] == before
+
+
+@pytest.mark.parametrize("followed", [True, False])
+@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.Adam])
+def test_an_optimiser_made_meanwhile_gets_the_layers_and_none_of_anothers_memory(kind, followed):
+    model = toy()
+    first = two_groups(model)
+    pool = halving(8, 2, trainable=True)
+    replace(model, {MAIN: pool}, optimizer=first if followed else None)
+    later = kind(model.parameters(), 1e-3)
+    place = [p is pool.weight for p in later.param_groups[0]["params"]].index(True)
+    restore(model, optimizer=later)
+    (group,) = later.param_groups
+    assert group["params"][place] is model.block.main.weight
+    assert {id(p) for p in group["params"]} == {id(p) for p in model.parameters()}
+    before = model.block.main.weight.detach().clone()
+    model(pictures()).square().sum().backward()
+    later.step()
+    assert not torch.equal(model.block.main.weight, before)
+
+
+def test_a_copy_does_not_carry_the_memory_of_an_optimiser():
+    model = toy()
+    optimizer = two_groups(model)
+    replace(model, {MAIN: halving(8, 2)}, optimizer=optimizer)
+    assert model.block.main.role.slots and not copy.deepcopy(model).block.main.role.slots

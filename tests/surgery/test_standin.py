@@ -8,7 +8,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from foveapool import ClosedFormPooling, LinearPool2d, downsampling_layers, replace, restore
+from foveapool import (
+    ClosedFormPooling,
+    LinearPool2d,
+    downsampling_layers,
+    load,
+    replace,
+    restore,
+    save,
+)
 
 from .toys import MAIN, POOL, anatomy, loader, pictures, toy
 
@@ -145,3 +153,16 @@ def test_layers_of_other_makes_are_followed_to_other_sizes_and_train(make):
         pooled = model(torch.rand(2, 3, size, size).double())
         assert pooled.shape[2:] == (size // 2, size // 2)
         pooled.sum().backward()
+
+
+def test_sizes_that_are_lists_can_be_read_and_told_apart(tmp_path):
+    def pooled(kernel):
+        return nn.Sequential(nn.Conv2d(3, 3, 1), nn.MaxPool2d(kernel, [2, 2], 0))
+
+    model = pooled([2, 2])
+    replace(model, {"1": LinearPool2d.average((8, 8), (4, 4))})
+    assert (model[1].kernel_size, model[1].stride) == ([2, 2], [2, 2])
+    save(model, tmp_path)
+    load(pooled([2, 2]), tmp_path)
+    with pytest.raises(ValueError, match=r"an adapter for another network: 1 is .*'kernel_size'"):
+        load(pooled([4, 4]), tmp_path)

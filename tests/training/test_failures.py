@@ -114,6 +114,20 @@ def test_too_little_gpu_memory_says_what_to_lower(monkeypatch):
         train(toy_network(), toy_data(), toy_recipe(1), device="cpu")
 
 
+class Twice(nn.Module):
+    """As networks with an answer on the side are."""
+
+    def forward(self, images):
+        return images, images
+
+
+class Remembering(nn.Flatten):
+    """With a state that is no tensor."""
+
+    def get_extra_state(self):
+        return {"seen": 3}
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -123,6 +137,8 @@ def test_too_little_gpu_memory_says_what_to_lower(monkeypatch):
         ({"checkpoint_steps": -1}, r"checkpoint_steps: got -1"),
         ({"recipe": toy_recipe(1, batch_size=65)}, r"batch_size: got 65, wanted 1 to 64"),
         ({"network": nn.Flatten()}, r"network: got outputs of shape \(1, 768\).*\(1, 4\)"),
+        ({"network": Twice()}, r"network: got a tuple for one image, wanted \(1, 4\).*wrap it"),
+        ({"network": Remembering()}, r"network: got _extra_state in its state, a dict, wanted ten"),
         ({"device": "gpu"}, r"device: got 'gpu', wanted cpu, cuda or cuda:1"),
         ({"device": "meta"}, r"device: got 'meta', wanted cpu"),
     ],
@@ -181,3 +197,15 @@ def test_infinities_that_are_meant_are_no_divergence(tmp_path):
     for folder in (None, tmp_path):
         result = train(Masked(), data, toy_recipe(1), seed=0, device="cpu", folder=folder)
         assert 0 <= result.test_error <= 100
+
+
+def test_a_bar_shows_names_of_folders_as_they_are(capsys):
+    with progress_bar("cnn on folder:/data/[v2]/a[/b]"):
+        pass
+    assert "[v2]/a[/b]" in "".join(capsys.readouterr().err.split())
+
+
+def test_a_file_in_the_place_of_the_folder_is_named(tmp_path):
+    (tmp_path / "run").write_text("notes")
+    with pytest.raises(NotADirectoryError, match=r"run: got a file .*wanted a folder for a train"):
+        train(toy_network(), toy_data(), toy_recipe(1), device="cpu", folder=tmp_path / "run")

@@ -154,6 +154,23 @@ def test_the_random_numbers_of_others_are_left_alone():
     assert torch.equal(torch.rand(2), wanted)
 
 
+def test_on_a_cpu_a_gpus_random_numbers_are_left_alone_too(monkeypatch):
+    seeded = []
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", seeded.append)
+    monkeypatch.setattr(torch.cuda, "manual_seed", seeded.append)
+    train(toy_network(), toy_data(), toy_recipe(1), device="cpu")
+    assert not seeded
+
+
+@pytest.mark.parametrize("own", [0.1, torch.nn.L1Loss()])
+def test_a_penalty_that_is_no_method_is_the_networks_own_business(own):
+    plain, named = toy_network(), toy_network()
+    named.penalty = own
+    train(plain, toy_data(), toy_recipe(1), device="cpu")
+    train(named, toy_data(), toy_recipe(1), device="cpu")
+    assert same(plain, named)
+
+
 def test_tensorboard_gets_what_the_lines_say(tmp_path, monkeypatch):
     written = []
 

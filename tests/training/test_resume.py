@@ -13,7 +13,12 @@ import torch
 from torch import nn
 
 from foveapool.pooling.storage import load_tensors, save_tensors
-from foveapool.training.checkpoint import CHECKPOINT, RunFolder, load_weights
+from foveapool.training.checkpoint import (
+    CHECKPOINT,
+    RunFolder,
+    UnusableCheckpoint,
+    load_weights,
+)
 from foveapool.training.configuration import STRUCTURE
 from foveapool.training.loop import train
 
@@ -251,6 +256,28 @@ def test_a_damaged_checkpoint_is_named(tmp_path):
     (tmp_path / CHECKPOINT).write_bytes(whole[: len(whole) // 2])
     with pytest.raises(ValueError, match=r"checkpoint.safetensors: not a whole safetensors file"):
         train(toy_network(), **options(tmp_path))
+
+
+def test_a_checkpoint_that_the_system_does_not_give_is_not_called_unusable(tmp_path, monkeypatch):
+    train(toy_network(), **options(tmp_path))
+
+    def too_many(*_, **__):
+        raise FileNotFoundError("No such file or directory")  # what safetensors makes of EMFILE
+
+    monkeypatch.setattr("foveapool.pooling.storage.safe_open", too_many)
+    with pytest.raises(OSError, match=r"checkpoint.safetensors: is there and could not be read"):
+        train(toy_network(), **options(tmp_path))
+
+
+def test_a_checkpoint_that_lacks_something_changes_nothing(tmp_path):
+    train(toy_network(), **options(tmp_path))
+    tensors, facts = load_tensors(tmp_path / CHECKPOINT, "checkpoint")
+    facts["history"] = [{"epoch": 1}]
+    save_tensors(tmp_path / CHECKPOINT, "checkpoint", tensors, facts)
+    network = toy_network()
+    with pytest.raises(UnusableCheckpoint, match=r"missing .*'loss'.*written by another version"):
+        train(network, **options(tmp_path))
+    assert same(network, toy_network())
 
 
 def test_every_epoch_is_saved_however_long_saving_takes(tmp_path, monkeypatch):

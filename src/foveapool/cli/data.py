@@ -47,18 +47,20 @@ def list_sets(data_root: DataRoot = None) -> None:
         if name == "svhn-reduced":
             train = round(REDUCED * train)
         sizes = (f"{train:,}", f"{test:,}", str(len(official.classes)))
-        table.add_row(name, *sizes, *_where(official, root))
+        table.add_row(name, *sizes, *_where(name, official, root))
     table.add_row("street-digits", "any", "any", "10", "yes", "-", "drawn when asked for")
     for name in ("folder:PATH", "npz:PATH"):
         table.add_row(name, "", "", "", "", "-", "files of your own: foveapool data --help")
-    Console().print(table)
+    Console(markup=False, emoji=False).print(table)
 
 
-def _where(official: OfficialSet, root: Path) -> tuple[str, str, str]:
+def _where(name: str, official: OfficialSet, root: Path) -> tuple[str, str, str]:
+    size = f"{sum(remote.size for remote in official.editions[0].remotes) / 1e6:.0f} MB"
+    if (packed := packed_path(name, root)).is_file():
+        return "packed", size, str(packed)
     found = look_for(official, root)
     there = "no" if found is None else "in part" if found.missing else "yes"
-    size = sum(remote.size for remote in official.editions[0].remotes)
-    return there, f"{size / 1e6:.0f} MB", str(found.folder if found else root / official.name)
+    return there, size, str(found.folder if found else root / official.name)
 
 
 @app.command()
@@ -71,8 +73,12 @@ def check(
     """Compares files with the published checksums, reads them and counts the classes."""
     root = resolve_root(data_root)
     if not names:
-        sets = {official.name: official for official in OFFICIAL.values()}
-        names = [name for name, official in sets.items() if look_for(official, root)]
+        names = [
+            name
+            for name, official in OFFICIAL.items()
+            if packed_path(name, root).is_file()
+            or (official.name == name and look_for(official, root))
+        ]
         if not names:
             typer.echo(f"nothing in {root}: foveapool data download NAME, or name a --data-root")
     failed = False
@@ -88,7 +94,9 @@ def check(
 
 def _check(name: str, root: Path) -> None:
     official = OFFICIAL.get(name)
-    if official:
+    if official and packed_path(name, root).is_file():
+        typer.echo(f"{packed_path(name, root)}: read instead of the published files")
+    elif official:
         for file in check_files(official, root):
             verdict = "as published" if file.published else "not the published bytes"
             typer.echo(f"{file.path}: {file.size:,} bytes, {verdict}")

@@ -97,10 +97,15 @@ def _module(source: str) -> Any:
             return importlib.import_module(source)
     path = Path(source)
     if not path.is_file():
-        raise FileNotFoundError(f"{path}: no such file")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+        raise FileNotFoundError(f"{path}: no such file, wanted one that makes a network")
+    # As python FILE.py would run it: with what lies beside the file in reach.
+    sys.path.insert(0, str(path.absolute().parent))
+    name = f"network_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    # Where dataclasses, among others, look for the names in their annotations.
+    sys.modules[name] = module
     with _loading(source):
         spec.loader.exec_module(module)
     return module

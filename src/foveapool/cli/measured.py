@@ -70,10 +70,9 @@ class Measured:
 def measured(trained: Trained, asked: Asked, progress: Progress | None = None) -> Measured:
     """The network's robustness; from its folder if it was measured in the same way before."""
     path, facts = trained.folder / RESULT, asked.facts(trained)
-    kept = _kept(path)
-    if kept is not None and kept.get("asked") == facts:
-        result = RobustnessResult.from_dict(kept["result"])
-        return Measured(trained, result, float(kept["seconds"]))
+    kept = _kept(path, facts)
+    if kept is not None:
+        return Measured(trained, *kept)
     begin = time.perf_counter()
     test = trained.data.test
     result = evaluate(
@@ -96,11 +95,14 @@ def measured(trained: Trained, asked: Asked, progress: Progress | None = None) -
     return Measured(trained, result, seconds)
 
 
-def _kept(path: Path) -> dict[str, Any] | None:
-    """What was measured before, if anything; half a file counts as nothing."""
+def _kept(path: Path, facts: Mapping[str, Any]) -> tuple[RobustnessResult, float] | None:
+    """What was measured in that way before, and its seconds; what cannot be read counts as none."""
     try:
-        return read_json(path)
-    except (OSError, ValueError):
+        note = read_json(path)
+        if note["asked"] != facts:
+            return None
+        return RobustnessResult.from_dict(note["result"]), float(note["seconds"])
+    except (OSError, ValueError, KeyError, TypeError):
         return None
 
 

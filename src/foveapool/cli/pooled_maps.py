@@ -66,6 +66,11 @@ def pooled_maps(
     """
     operator, layer = PoolingOperator.load(path), layer_of(path)
     if (path.parent / TRAINING).is_file():
+        if placement is not None:
+            raise ValueError(
+                f"placement: got {placement!r} for {path.parent}, a training of a study, which "
+                "knows its own; leave it out"
+            )
         before = fitted_on(path.parent, layer)
         placement = before.setting.placement
         trained = trained_network(path.parents[1] / before.name, data_root)

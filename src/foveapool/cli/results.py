@@ -11,10 +11,19 @@ import typer
 from foveapool.cli.errors import user_errors
 from foveapool.records import ERROR, VALIDATION, Row, read_rows
 from foveapool.report.ranking import ranking_table
-from foveapool.report.tables import Table, claims_table, error_table, selection_table, told_apart
+from foveapool.report.tables import (
+    Table,
+    claims_table,
+    error_table,
+    latest,
+    selection_table,
+    told_apart,
+)
 from foveapool.runs import STUDY
+from foveapool.study.trials import DIVERGED
 
 FORMATS = ("terminal", "markdown", "csv", "latex")
+ROWS = "rows.csv"
 
 
 def results_command(
@@ -48,7 +57,8 @@ def results_command(
         given = sources or sorted(path.parent for path in runs.glob(f"studies/*/{STUDY}"))
         if not given:
             raise FileNotFoundError(f"{runs}: no studies in it, wanted one, or name a CSV file")
-        rows = [row for each in given for row in _rows(each, "selection.csv" if selection else "")]
+        name = "selection.csv" if selection else ROWS
+        rows = [row for each in given for row in _rows(each, name)]
         if not rows:
             raise ValueError(f"{', '.join(map(str, given))}: no finished table in it yet")
         metric = VALIDATION if selection else ERROR
@@ -60,8 +70,13 @@ def results_command(
             _print(ranking_table(rows), form)
         else:
             show(rows, form)
+        if not selection:
+            for text in told_diverged(rows):
+                typer.echo(f"note: {text}", err=True)
         if claims:
-            _print(claims_table(rows), form)
+            # Of test errors, which are not among the rows of a search.
+            measured = [row for each in given for row in _rows(each)]
+            _print(claims_table(measured), form)
 
 
 def show(rows: Iterable[Row], form: str) -> None:
@@ -70,12 +85,22 @@ def show(rows: Iterable[Row], form: str) -> None:
     _print(error_table(rows, told_apart(rows)), form)
 
 
-def _rows(source: Path, name: str) -> list[Row]:
+def told_diverged(rows: Iterable[Row]) -> list[str]:
+    """A line for each error that holds trainings which came to no numbers."""
+    lines = []
+    for row in (row for row in latest(rows) if row.metric == DIVERGED):
+        where = " at layer ".join(filter(None, (row.pooling, row.layer)))
+        text = f"{where}: {row.mean:g} of {row.n} trainings diverged"
+        lines.append(f"{text}, which its error counts as all wrong")
+    return lines
+
+
+def _rows(source: Path, name: str = ROWS) -> list[Row]:
     if source.is_file():
         return read_rows(source)
     if not (source / STUDY).is_file():
         raise FileNotFoundError(f"{source}: got no CSV file and no study's folder, wanted one")
-    path = source / (name or "rows.csv")
+    path = source / name
     return read_rows(path) if path.is_file() else []
 
 
@@ -93,9 +118,10 @@ def _print(table: Table, form: str) -> None:
         column.no_wrap = True
     for line in table.lines:
         drawn.add_row(*(line[i] for i in told))
-    console = Console()
+    # Names of studies and data are no markup, whatever is in them.
+    console = Console(markup=False, emoji=False)
     # A table cut short tells less than one that runs beyond the window.
-    console.width = max(console.width, Console(width=1000).measure(drawn).maximum)
+    console.width = max(console.width, Console(width=1000, markup=False).measure(drawn).maximum)
     console.print(drawn)
 
 

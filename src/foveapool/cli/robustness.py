@@ -30,6 +30,7 @@ from foveapool.training.parallel import chosen_device
 from foveapool.training.progress import bar
 
 NONE = "none"
+EVERY_SEVERITY = "1,2,3,4,5"
 WIDTH = 110  # of the widest table
 
 app = typer.Typer(
@@ -51,7 +52,7 @@ def generate(
     names: Annotated[
         str, typer.Option(help="standard or all for c, all for p, or names with commas.")
     ] = "",
-    severities: Severities = "1,2,3,4,5",
+    severities: Severities = EVERY_SEVERITY,
     seed: Seed = 0,
     reproduce: Annotated[
         bool, typer.Option(help="Black frames where spatter has no drop, as its authors' code.")
@@ -62,15 +63,18 @@ def generate(
 ) -> None:
     """Writes the test images, corrupted, in the published layout; goes on if it was killed."""
     with user_errors(), _notes():
-        if kind not in ("c", "p"):
-            raise ValueError(f"kind: got {kind!r}, wanted c or p")
-        chosen, strengths = _split(names), _numbers(severities)
         # Names are looked at before the data is.
-        wanted = (
-            corruption_names(chosen or "standard")
-            if kind == "c"
-            else perturbation_names(chosen or "all")
-        )
+        chosen, strengths = _split(names), _numbers(severities)
+        if kind == "c":
+            _refuse(reproduce, "--reproduce", "--kind c", "only --kind p has such frames")
+            wanted = corruption_names(chosen or "standard")
+        elif kind == "p":
+            some = severities != EVERY_SEVERITY
+            _refuse(some, "--severities", "--kind p", "perturbations have none")
+            _refuse(frost_folder, "--frost-folder", "--kind p", "no perturbation has frost")
+            wanted = perturbation_names(chosen or "all")
+        else:
+            raise ValueError(f"kind: got {kind!r}, wanted c or p")
         check_folder_place(out)
         place = chosen_device(device)
         test = load_data(data, data_root).test
@@ -115,7 +119,7 @@ def evaluate_command(
     corruptions: Annotated[
         str, typer.Option(help="standard (15), all (19), none, or names with commas.")
     ] = "standard",
-    severities: Severities = "1,2,3,4,5",
+    severities: Severities = EVERY_SEVERITY,
     perturbations: Annotated[
         str, typer.Option(help="all (14, noises at 3 levels), none, or names with commas.")
     ] = NONE,
@@ -143,6 +147,9 @@ def evaluate_command(
     A network that was measured the same way before is not measured again.
     """
     with user_errors(), _notes():
+        if folder is not None:
+            _refuse(frost_folder, "--frost-folder", "--folder", "a set on disk has its frost")
+            _refuse(seed, "--seed", "--folder", "a set on disk is drawn already")
         asked = Asked(
             corruption_names(_split(corruptions)),
             checked_severities(_numbers(severities)),
@@ -185,6 +192,12 @@ def _all_measured(trials: Sequence[Trained], asked: Asked) -> list[Measured]:
     return found
 
 
+def _refuse(given: object, option: str, other: str, why: str) -> None:
+    """ValueError for an option that would change nothing beside another, if it is given."""
+    if given:
+        raise ValueError(f"{option}: got it with {other}, wanted one of them: {why}; leave it out")
+
+
 def _split(names: str) -> list[str]:
     """The names between commas; "none" is no name."""
     return [name.strip() for name in names.split(",") if name.strip() not in ("", NONE)]
@@ -201,6 +214,7 @@ def _print(table: Table) -> None:
     from rich import box
     from rich.console import Console
     from rich.table import Table as Drawn
+    from rich.text import Text
 
     drawn = Drawn(*table.header, box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 0, 0, 1))
     for column in drawn.columns[1:]:
@@ -211,8 +225,8 @@ def _print(table: Table) -> None:
         drawn.add_row("" if row[0] == before and drawn.rows else row[0], *row[1:])
         before = row[0]
     # Wider than a narrow terminal, or than a pipe, rather than with digits cut off.
-    console = Console(highlight=False, width=max(Console().width, WIDTH))
-    console.print(f"[bold]{table.title}[/bold]", "", drawn, "", *table.notes, "", sep="\n")
+    console = Console(highlight=False, markup=False, width=max(Console().width, WIDTH))
+    console.print(Text(table.title, "bold"), "", drawn, "", *table.notes, "", sep="\n")
 
 
 @contextmanager

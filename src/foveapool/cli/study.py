@@ -8,6 +8,7 @@ import re
 import tomllib
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,14 +18,16 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from foveapool.cli.errors import user_errors
 from foveapool.cli.options import DataRoot, Device
-from foveapool.cli.results import show
+from foveapool.cli.results import show, told_diverged
 from foveapool.records import Row, append_rows, check_target, read_rows
+from foveapool.report.tables import latest
 from foveapool.runs import Runs
 from foveapool.study.conduct import Plan, check_space, conduct, plan, so_far
 from foveapool.study.engine import Done, Engine, Here, Processes, Workers
 from foveapool.study.enough import check_images
 from foveapool.study.presets import preset_titles, read_preset
 from foveapool.study.ray_workers import RayWorkers
+from foveapool.study.setting import Pool
 from foveapool.study.study import Study, Tables
 from foveapool.study.training import Means, Training
 from foveapool.study.trials import label
@@ -80,7 +83,8 @@ def study_command(
         longest = max(map(len, titles))
         typer.echo("\n".join(f"{each:{longest}}  {titles[each]}" for each in titles))
         return
-    console = Console(stderr=True)
+    # Names and paths are no markup, whatever is in them.
+    console = Console(stderr=True, markup=False, emoji=False)
     with user_errors():
         studies = [read_preset(each, _changes(change or [])) for each in presets]
         if name is not None:
@@ -95,7 +99,8 @@ def study_command(
                     "in a command of its own"
                 )
             studies = [replace(studies[0], name=name)]
-        folder = Runs(runs, console.print)
+        # What is broken into lines, a path above all, cannot be searched for.
+        folder = Runs(runs, partial(console.print, soft_wrap=True))
         # A second layer is fitted on networks that the first search trained.
         second = any(search.second_layer for study in studies for search in study.searches)
         means = Means(device, compile, data_root, keep or second)
@@ -124,6 +129,9 @@ def study_command(
         try:
             for study in studies:
                 _conduct(study, folder, means, workers, results, console)
+        except KeyboardInterrupt:
+            console.print("interrupted: what is finished stays, and the same command goes on")
+            raise
         finally:
             workers.close()
 
@@ -140,7 +148,8 @@ def _conduct(
     results: Path | None,
     console: Console,
 ) -> None:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    name = TextColumn("{task.description}", markup=False)
+    columns = (name, BarColumn(), MofNCompleteColumn())
     with Progress(*columns, TimeRemainingColumn(), console=console) as bar:
         task = bar.add_task(study.name, total=None)
 
@@ -150,8 +159,11 @@ def _conduct(
             if training.part is not None:
                 where = f"held-out part {training.part}"
             what = _told(training)
+            if training.recipe.epochs != study.recipe.epochs:
+                what += f", {training.recipe.epochs} epochs"
             wrong = f"{done.result['error']:.2f} % wrong"
-            console.print(f"{what}, {where}: {done.result.get('diverged', wrong)}")
+            text = f"{what}, {where}: {done.result.get('diverged', wrong)}"
+            console.print(text, soft_wrap=True)
             bar.update(task, completed=done.number, total=done.total)
 
         tables = conduct(study, Engine(runs, means, workers, report))
@@ -164,7 +176,10 @@ def _told(training: Training) -> str:
     words = [label(training.setting, training.recipe)]
     for pool in training.setting.pools:
         fit = f", alpha {pool.alpha}, {pool.norm}" if pool.is_fitted else ""
-        words.append(f"layer {pool.layer}{fit}")
+        more = f", components {pool.components}" if pool.components != Pool.components else ""
+        words.append(f"layer {pool.layer}{fit}{more}")
+    if training.setting.pools and training.setting.placement:
+        words.append(training.setting.placement)
     return ", ".join(words)
 
 
@@ -181,12 +196,25 @@ def _hand_over(tables: Tables, results: Path | None, console: Console) -> None:
     if results is not None:
         _add_rows(results, [*tables.selection, *tables.rows], console)
     show(tables.rows, "terminal")
+    for text in told_diverged(tables.rows):
+        console.print(text)
 
 
 def _add_rows(results: Path, rows: Sequence[Row], console: Console) -> None:
     """Adds those rows that the file does not have yet, whoever put them there and when."""
-    if known := len(rows) - append_rows(results, rows, key=_measured):
+    if known := len(rows) - append_rows(results, rows, _lacking):
         console.print(f"{results}: {known} of {len(rows)} rows were there already")
+
+
+def _lacking(rows: list[Row], there: list[Row]) -> list[Row]:
+    """Those that a reader of the rows there would not find.
+
+    Of rows that measure the same thing he takes the last: one with other numbers behind it has
+    to be said again, or he reads of a study that has since been done otherwise.
+    """
+    told, ever = ({_measured(row) for row in each} for each in (latest(there), there))
+    taken = {_measured(row) for row in latest(rows)}
+    return [row for row in rows if (it := _measured(row)) not in (told if it in taken else ever)]
 
 
 def _measured(row: Row) -> str:

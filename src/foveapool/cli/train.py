@@ -93,13 +93,14 @@ def train_command(
         chosen = _recipe(recipe, network, data, flags)
         resized = {} if size is None else {"size": size}
         images = load_data(data, data_root, data_seed, **resized)
+        channels, *shape = images.train.images.shape[1:]
         built = build(
             network,
             seed=seed,
             classes=len(images.train.classes),
             width=width,
-            in_channels=images.train.images.shape[1],
-            in_shape=tuple(images.train.images.shape[2:]),
+            in_channels=channels,
+            in_shape=tuple(shape),
         )
         note = {
             "network": network,

@@ -49,7 +49,8 @@ def read_folder(path: Path, size: int | tuple[int, int] | None = None) -> DataSe
 def image_files(path: Path) -> dict[str, list[tuple[Path, int]]]:
     """The files that are read from `path`, and no others, with their labels: of train and of test.
 
-    Links are followed at `path`, train, test and the classes; below a class they are not.
+    Links are followed at `path`, train, test and the classes; below a class they are not. What is
+    hidden, begins with a dot, is no image: systems and editors leave such copies beside them.
     """
     classes = _classes(path / "train")
     if (found := _classes(path / "test")) != classes:
@@ -71,11 +72,17 @@ def _files(folder: Path, classes: tuple[str, ...]) -> list[tuple[Path, int]]:
     """The image files below a folder with their labels, in an order that does not change."""
     found = []
     for label, name in enumerate(classes):
-        files = (file for file in (folder / name).rglob("*") if file.suffix.lower() in _ENDINGS)
+        below = folder / name
+        images = (file for file in below.rglob("*") if file.suffix.lower() in _ENDINGS)
+        files = (file for file in images if not _is_hidden(file.relative_to(below)))
         if not (files_of_class := sorted(files)):
-            raise ValueError(f"{folder / name}: no images in it ({', '.join(sorted(_ENDINGS))})")
+            raise ValueError(f"{below}: no images in it ({', '.join(sorted(_ENDINGS))})")
         found += [(file, label) for file in files_of_class]
     return found
+
+
+def _is_hidden(path: Path) -> bool:
+    return any(part.startswith(".") for part in path.parts)
 
 
 def _pixels(file: Path, resize: tuple[int, int] | None) -> np.ndarray:

@@ -15,6 +15,8 @@ from foveapool.data.images import Augmentation, DataSet, Images, Normalisation
 from foveapool.files import replacing
 
 _ARRAYS = ("train_images", "train_labels", "test_images", "test_labels")
+# Far above any labelled set of images; a label beyond it is a mistake that would eat the memory.
+MOST_UNNAMED_CLASSES = 30_000
 _CHOICES = ("normalisation", "classes", "augmentation")
 
 
@@ -58,8 +60,7 @@ def read_npz(path: Path) -> DataSet:
         raise ValueError(f"{path}: no {', '.join(missing)}; wanted the arrays {', '.join(_ARRAYS)}")
     try:
         labels = {part: _labels(f"{part}_labels", arrays) for part in ("train", "test")}
-        count = 1 + max(int(labels["train"].max()), int(labels["test"].max()))
-        classes = _class_names(choices.get("classes", np.arange(count)))
+        classes = _class_names(choices["classes"] if "classes" in choices else _counted(labels))
         train, test = (
             Images(_images(f"{part}_images", arrays), labels[part], classes)
             for part in ("train", "test")
@@ -80,6 +81,17 @@ def _normalisation(value: str) -> Normalisation:
     if value == "image":
         return "image"
     raise ValueError(f"normalisation: got {value!r}, wanted 'channel' or 'image'")
+
+
+def _counted(labels: dict[str, Tensor]) -> np.ndarray:
+    """The numbers of the classes, where the file does not name them."""
+    largest = max(int(each.max()) for each in labels.values())
+    if largest >= MOST_UNNAMED_CLASSES:
+        raise ValueError(
+            f"labels: got {largest}, wanted the numbers of classes, from 0 on without gaps; name "
+            f"the `classes` if there are more than {MOST_UNNAMED_CLASSES:,}"
+        )
+    return np.arange(1 + largest)
 
 
 def _class_names(array: np.ndarray) -> tuple[str, ...]:

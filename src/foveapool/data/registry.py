@@ -24,6 +24,7 @@ OFFICIAL: dict[str, OfficialSet] = {
 }
 NAMES = (*OFFICIAL, "street-digits", "folder:PATH", "npz:PATH")
 REDUCED = 0.05
+_DRAWN = "svhn-reduced"
 
 _OPTIONS = {"street-digits": {"train_size", "test_size"}, "folder": {"size"}}
 
@@ -46,8 +47,8 @@ def load_data(name: str, root: Path | None = None, data_seed: int = 0, **options
     """The data set of that name, one of `NAMES`, in memory, with the treatment the paper gives it.
 
     root: where the files of the published sets lie, or copies packed by `packed_path`,
-    ~/.cache/foveapool if None. data_seed: draws
-    the training images of "svhn-reduced" and "street-digits"; the test images stay the same.
+    ~/.cache/foveapool if None. data_seed: draws the training images of "svhn-reduced" and
+    "street-digits"; the test images stay the same.
     Options: train_size, test_size of "street-digits"; size of "folder:PATH", to resize to.
     """
     kind, _, path = name.partition(":")
@@ -65,15 +66,18 @@ def load_data(name: str, root: Path | None = None, data_seed: int = 0, **options
         return replace(read_npz(packed_path(name, root, data_seed)), name=name)
     else:
         data = read_official(official_set(name), resolve_root(root))
-    if name == "svhn-reduced":
+    if name == _DRAWN:
         data = replace(data, train=subset(data.train, REDUCED, data_seed))
     return replace(data, name=name)
 
 
 def packed_path(name: str, root: Path | None = None, data_seed: int = 0) -> Path:
-    """Where a packed copy of a set would lie; it is read instead of the published files."""
+    """Where a packed copy of a set would lie; it is read instead of the published files.
+
+    Only of a set that is drawn by its seed there is one for each.
+    """
     official_set(name)
-    return resolve_root(root) / f"{name}-{data_seed}.npz"
+    return resolve_root(root) / f"{name}-{data_seed if name == _DRAWN else 0}.npz"
 
 
 def official_set(name: str) -> OfficialSet:

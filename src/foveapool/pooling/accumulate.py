@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
+from hashlib import sha256
 from typing import Any
 
 import torch
@@ -160,7 +161,10 @@ class ScatterAccumulator:
         )
 
     def merge(self, other: ScatterAccumulator) -> None:
-        """Takes in all that `other` has seen, for example another shard of the data."""
+        """Takes in all that `other` has seen over the same moments, another shard of the data, say.
+
+        "The same" are moments computed once and handed to all, or those after `all_reduce`.
+        """
         same_facts("ScatterAccumulator", self._facts(), other._facts())
         for mine, theirs in zip(self._tensors().values(), other._tensors().values(), strict=True):
             mine += theirs.to(mine.device)
@@ -179,7 +183,10 @@ class ScatterAccumulator:
         moments = self.moments
         facts = {"in_shape": moments.in_shape, "seed": moments.seed, "cap": moments.class_cap}
         sizes = {"channels": len(moments.mean), "counts": moments.counts.tolist()}
-        return {**asdict(self.settings), **facts, **sizes}
+        # Sums around different levels do not add up, and shards of the first pass that were merged
+        # in another order have another level.
+        level = sha256(moments.level.cpu().numpy().tobytes()).hexdigest()[:12]
+        return {**asdict(self.settings), **facts, **sizes, "level": level}
 
     def state_dict(self) -> dict[str, Any]:
         """All there is to go on from, beside the moments: tensors and plain facts."""

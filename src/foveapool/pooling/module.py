@@ -56,7 +56,8 @@ def linear_pool2d(
         pooled = pooled if bias is None else pooled + bias
     pooled = pooled.unflatten(1, (outputs, components)).permute(0, 2, 3, 1)
     result = pooled.reshape(batch, components * channels, *out_shape)
-    return result.contiguous(memory_format=torch.channels_last) if channels_last else result
+    # Said as a permutation, because vmap knows no memory formats.
+    return result.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2) if channels_last else result
 
 
 @torch.fx.wrap  # one node of a symbolic trace, which cannot look at sizes

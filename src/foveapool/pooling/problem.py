@@ -24,6 +24,7 @@ from foveapool.pooling.grid import (
 from foveapool.pooling.precision import float32_products
 from foveapool.pooling.scatter import Scatter
 from foveapool.pooling.solvers import SOLVERS, Eigenpairs, Matrices, Pencil
+from foveapool.pooling.solvers.pencil import times
 from foveapool.pooling.workspace import Workspace
 
 # Below this share of the mean of B's diagonal a place counts as constant; the ridge lifts it.
@@ -182,7 +183,8 @@ def _measured(pencil: Pencil, pairs: Eigenpairs) -> tuple[Tensor, Tensor]:
     rows = pairs.vectors
     image, metric = pencil.times_between(rows), pencil.times_metric(rows)
     between = (rows * image).sum(-1)
-    within = (rows * (metric - rows * pencil.diagonal[:, None])).sum(-1)
+    # Not what the metric has beside its diagonal: a large alpha leaves no digits of that.
+    within = (rows * times(rows, pencil.matrices.within)).sum(-1)
     ratio = between / within.clamp(min=torch.finfo(rows.dtype).tiny)
     return pairs.residuals(image, metric), ratio
 
@@ -198,11 +200,21 @@ def _average_separability(
         within = (weight @ scatter.within * weight).sum(-1)
     else:
         # The places of each block and no others: a narrow band holds little more than those.
+        line = weight.shape[1] // in_shape[0]
         weight, index = weight.topk(int((weight > 0).sum(1).max()))
         index = torch.where(weight > 0, index, index[:, :1])
         parts = []
         for rows in torch.arange(len(index), device=device).split(256):
-            pair = scatter.blocks(index[rows])
+            try:
+                pair = scatter.blocks(index[rows])
+            except ValueError as error:
+                lines = index // line
+                reach = int((lines.amax(1) - lines.amin(1)).max())
+                raise ValueError(
+                    f"window: got a scatter accumulated with window {scatter.window}, wanted "
+                    f"{max(-(-reach // 2), window)}: average pooling, which is measured too, has "
+                    f"wider blocks; accumulate with that, and solve with window={window}"
+                ) from error
             one = weight[rows][:, None]
             parts.append(torch.stack([(one @ both @ one.mT).flatten() for both in pair]))
         between, within = torch.cat(parts, 1)

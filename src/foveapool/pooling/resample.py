@@ -37,11 +37,14 @@ def _axis_map(size: int, outputs: int, new_size: int, new_outputs: int) -> Tenso
     """One axis: (new_outputs * new_size, outputs * size), new weights from old ones."""
     scale, new_scale = size / outputs, new_size / new_outputs
     place = torch.arange(new_outputs, dtype=torch.float64)
-    relative = ((place + 0.5) * outputs / new_outputs - 0.5).clamp(0, outputs - 1)
-    low = relative.floor().long()
+    relative = (place + 0.5) * outputs / new_outputs - 0.5
+    outside = (relative <= 0) | (relative >= outputs - 1)
+    relative = relative.clamp(0, outputs - 1)
+    low = relative.floor().long().clamp(max=max(outputs - 2, 0))
     high = (low + 1).clamp(max=outputs - 1)
     new_centre = (place + 0.5) * new_scale
     result = torch.zeros(new_outputs, new_size, outputs, size, dtype=torch.float64)
+    spare = torch.zeros_like(result)
     for corner, share in ((low, 1 - (relative - low)), (high, relative - low)):
         centre = (corner.double() + 0.5) * scale
         position = torch.arange(new_size) + (centre - new_centre)[:, None]
@@ -52,13 +55,14 @@ def _axis_map(size: int, outputs: int, new_size: int, new_outputs: int) -> Tenso
         # A pixel reaches half a step to either side of its middle, the outermost ones too.
         inside = (position >= -0.5) & (position <= size - 0.5)
         hat = (1 - (position.clamp(0, size - 1)[:, :, None] - old).abs()).clamp(min=0)
-        hat = hat * inside[:, :, None] * share[:, None, None]
-        result.scatter_add_(
-            2, corner[:, None, None, None].expand(-1, new_size, 1, size), hat[:, :, None, :]
-        )
-    # Where a neighbour's picture ends at the map's edge it has no say: the others speak for it.
-    known = result.sum((2, 3), keepdim=True)
-    result = torch.where(known > 0, result / known.clamp(min=1e-12), result)
+        hat = (hat * inside[:, :, None])[:, :, None, :]
+        rows = corner[:, None, None, None].expand(-1, new_size, 1, size)
+        spare.scatter_add_(2, rows, hat * outside[:, None, None, None])
+        result.scatter_add_(2, rows, hat * share[:, None, None, None])
+    # Where a neighbour's picture ends at the map's edge it has no say: the other speaks for it,
+    # and beyond the outermost ones the next, which has no share otherwise.
+    result = torch.where(result.sum((2, 3), keepdim=True) > 0, result, spare)
+    result = result / result.sum((2, 3), keepdim=True).clamp(min=1e-12)
     result = result.reshape(new_outputs, new_size, outputs * size)
     # Steps that are no whole pixels mix pictures cut at different places. What that does to the
     # sum of an average's row is undone in every row; whole steps leave nothing to undo.

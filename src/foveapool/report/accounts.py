@@ -90,7 +90,15 @@ def family(
         "\N{MULTIPLICATION SIGN}".join(map(str, shape))
         for shape in (first.in_shape, first.out_shape)
     )
-    label = ", ".join(part for part in (name, sizes, first.settings.norm) if part)
+    window = first.settings.window
+    parts = (
+        name,
+        sizes,
+        first.settings.norm,
+        f"{first.components} components" if first.components != 2 else "",
+        "" if window is None else f"window {window}",
+    )
+    label = ", ".join(part for part in parts if part)
     return Family(label, ordered, examples, path)
 
 
@@ -105,8 +113,8 @@ def fits(examples: Examples | None, operator: PoolingOperator) -> bool:
 def kind(operator: PoolingOperator) -> tuple[object, ...]:
     """What operators of one family have in common."""
     settings = operator.settings
-    shapes = (operator.in_shape, operator.out_shape)
-    return (*shapes, operator.components, settings.norm, settings.alpha_unit)
+    chosen = (settings.norm, settings.alpha_unit, settings.window, settings.centre, settings.sign)
+    return (operator.in_shape, operator.out_shape, operator.components, *chosen)
 
 
 def _without_repeats(operators: Sequence[PoolingOperator]) -> list[list[PoolingOperator]]:

@@ -114,18 +114,10 @@ def _of_study(folder: Path) -> Account:
     rows = _rows(folder / "rows.csv", missing)
     selection = _rows(folder / "selection.csv", missing)
     if not rows:
-        why = "The study is not finished"
-        if (folder / "rows.csv").is_file():
-            why = "No row of rows.csv can be read (start the study again, which writes it anew)"
-        missing.insert(
-            0,
-            f"{why}: {len(done)} of the {len(asked)} trainings it has asked for so far are done. "
-            "The tables are of those.",
-        )
+        missing.insert(0, _why_no_rows(folder, len(done), len(asked)))
         rows = rows_so_far(name, [each for each in done if each.held_out is None])
-        selection = selection or rows_so_far(
-            name, [each for each in done if each.held_out is not None]
-        )
+        searched = [each for each in done if each.held_out is not None]
+        selection = selection or rows_so_far(name, searched)
     curves = [each.curve() for each in trainings if each.held_out is None]
     # The other held-out parts have the same grid of operators once more.
     shown = [each for each in trainings if each.held_out in (None, 0)]
@@ -144,6 +136,16 @@ def _of_study(folder: Path) -> Account:
         selection=tuple(selection),
         curves=tuple(curve for curve in curves if curve is not None),
         missing=tuple(missing),
+    )
+
+
+def _why_no_rows(study: Path, done: int, asked: int) -> str:
+    why = "The study is not finished"
+    if (study / "rows.csv").is_file():
+        why = "No row of rows.csv can be read (start the study again, which writes it anew)"
+    return (
+        f"{why}: {done} of the {asked} trainings it has asked for so far are done. The tables are "
+        "of those."
     )
 
 

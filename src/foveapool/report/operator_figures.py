@@ -182,5 +182,5 @@ def _places(
 
 def _over_maps(values: Tensor, operator: PoolingOperator | LinearPool2d) -> np.ndarray:
     """(k, M, ...) as (k, H', W', ...)."""
-    array = values.detach().cpu().numpy()
+    array = values.detach().cpu().double().numpy()  # NumPy has no bfloat16
     return array.reshape(len(array), *operator.out_shape, *array.shape[2:])

@@ -28,7 +28,8 @@ def with_examples(account: Account, maps_before: Callable[[Path], Maps]) -> Acco
     """The account with example maps for its operators, kept beside them for the next time.
 
     `maps_before` gives some images, their maps before the pooling of an operator's file, labels
-    and class names; where it raises OSError or ValueError, the account says why there are none.
+    and class names; where it raises OSError, ValueError or, for want of an extra, ImportError, the
+    account says why there are none.
     """
     found: list[Family] = []
     missing = list(account.missing)
@@ -43,7 +44,7 @@ def with_examples(account: Account, maps_before: Callable[[Path], Maps]) -> Acco
                     )
                 examples.save(examples_path(each.path))
                 each = replace(each, examples=examples)
-            except (OSError, ValueError) as error:
+            except (OSError, ValueError, ImportError) as error:
                 missing.append(f"{each.label}: no example maps: {error}")
         found.append(each)
     return replace(account, families=tuple(found), missing=tuple(missing))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from foveapool.records import ERROR, VALIDATION, Row
@@ -36,6 +37,8 @@ def setting_words(row: Row) -> str:
     """
     words = [row.pooling, f"layer {row.layer}" if row.layer else "", row.placement]
     words += [f"alpha {row.alpha}" if row.alpha else "", row.norm]
+    if set(row.components.split(", ")) - {"", "2"}:
+        words.append(f"components {row.components}")
     return ", ".join(word for word in words if word)
 
 
@@ -43,7 +46,7 @@ def errors_chart(accounts: Sequence[tuple[str, Account]]) -> Chart | None:
     """Test errors, a line each, the paper's where it has one for this network and data."""
     lines = []
     for number, (name, account) in enumerate(accounts):
-        rows = [row for row in latest(account.rows) if row.metric == ERROR]
+        rows = [r for r in latest(account.rows) if r.metric == ERROR and math.isfinite(r.mean)]
         several = len({(row.network, row.data) for row in rows}) > 1
         for row in rows:
             paper = paper_error(row.network, row.data, row.pooling)
@@ -85,9 +88,9 @@ def _over_alpha(name: str, rows: Iterable[Row]) -> list[dict[str, Any]]:
             alpha = float(row.alpha)
         except ValueError:
             continue  # none, several layers, or chosen by the fit
-        words = [row.pooling, f"layer {row.layer}", row.placement, row.norm]
-        label = name + ", ".join(word for word in words if word)
-        found.setdefault(label, {})[alpha] = row
+        if not math.isfinite(row.mean):
+            continue
+        found.setdefault(name + setting_words(replace(row, alpha="")), {})[alpha] = row
     return [
         {
             "name": label,

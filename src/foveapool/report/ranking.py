@@ -6,6 +6,7 @@ trained or measured here.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 from foveapool.pairs import by_seed, compare
@@ -30,7 +31,8 @@ def ranking_table(rows: Iterable[Row]) -> Table:
         raise ValueError(f"rows: got none of {ERROR!r} among {len(rows)}, wanted some to rank")
     lines = []
     for own in rankings.values():
-        ranked = sorted(own, key=lambda row: row.mean)
+        # What is no number comes last; by itself it would come anywhere.
+        ranked = sorted(own, key=lambda row: (math.isnan(row.mean), row.mean))
         for row in ranked:
             size = sizes.get(setting(row))
             lines.append(
@@ -52,4 +54,5 @@ def _behind(row: Row, best: Row) -> tuple[str, str]:
     if row is best or len(by_seed(row).keys() & by_seed(best).keys()) < 2:
         return "-", "-"
     pair = compare(row, best)
-    return with_spread(pair.mean, pair.deviation), f"{pair.p:.2g}"
+    p = "-" if math.isnan(pair.p) else f"{pair.p:.2g}"
+    return with_spread(pair.mean, pair.deviation), p

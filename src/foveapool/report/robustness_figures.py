@@ -10,6 +10,7 @@ from foveapool.report.style import COLOURS, COLUMN, SMALL, legend_below, new_fig
 from foveapool.report.tables import latest
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 BASELINE = 100.0
@@ -49,22 +50,8 @@ def ratio_figure(
     panels = figure.subplots(
         len(there), 1, sharex=True, squeeze=False, height_ratios=[len(n) for n in there.values()]
     )[:, 0]
-    thick = 0.75 / len(ratios)
     for axes, (group, names) in zip(panels, there.items(), strict=True):
-        for number, (network, own) in enumerate(ratios.items()):
-            told = [(place, own[name]) for place, name in enumerate(names) if name in own]
-            colour, hatch = _FILLS[number]
-            axes.barh(
-                [place + (number - (len(ratios) - 1) / 2) * thick for place, _ in told],
-                [value - BASELINE for _, value in told],
-                left=BASELINE,
-                height=thick,
-                label=network,
-                color=colour,
-                hatch=hatch,
-                edgecolor="black",
-                linewidth=0.4,
-            )
+        _draw_bars(axes, names, ratios)
         others = [(printed[n], i) for i, n in enumerate(names) if n in printed]
         if others:
             look = {"color": "white", "edgecolor": "black", "linewidth": 0.7, "zorder": 3}
@@ -72,13 +59,34 @@ def ratio_figure(
         axes.axvline(BASELINE, color="black", linewidth=0.8)
         axes.set_yticks(range(len(names)), [name.replace("_", " ") for name in names])
         axes.set_ylim(len(names) - 0.4, -0.6)
-        below = sum(own.get(name, BASELINE) < BASELINE for name in names)
-        counted = f": {below} of {len(names)} below 100" if len(ratios) == 1 else ""
+        counted = ""
+        if len(ratios) == 1:
+            (own,) = ratios.values()
+            counted = f": {sum(own[n] < BASELINE for n in names)} of {len(names)} below 100"
         axes.set_title(f"{group}{counted}", fontsize=SMALL)
         tidy(axes)
     panels[-1].set_xlabel(f"{what.removesuffix(' %')}, % of the baseline's; lower is better")
     legend_below(figure, panels)
     return figure
+
+
+def _draw_bars(axes: Axes, names: Sequence[str], ratios: Mapping[str, Mapping[str, float]]) -> None:
+    """The bars of all networks, those of one corruption side by side."""
+    thick = 0.75 / len(ratios)
+    for number, (network, own) in enumerate(ratios.items()):
+        told = [(place, own[name]) for place, name in enumerate(names) if name in own]
+        colour, hatch = _FILLS[number]
+        axes.barh(
+            [place + (number - (len(ratios) - 1) / 2) * thick for place, _ in told],
+            [value - BASELINE for _, value in told],
+            left=BASELINE,
+            height=thick,
+            label=network,
+            color=colour,
+            hatch=hatch,
+            edgecolor="black",
+            linewidth=0.4,
+        )
 
 
 def ratios_in(rows: Iterable[Row], what: str = CE) -> dict[str, dict[str, float]]:

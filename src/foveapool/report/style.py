@@ -213,7 +213,9 @@ def save_figure(
             )
     path.parent.mkdir(parents=True, exist_ok=True)
     dates = {"png": {}, "pdf": {"CreationDate": None}, "svg": {"Date": None}}
-    files = [path.with_suffix(f".{form}") if formats else path for form in wanted]
+    # Only a format is an ending that others take the place of: 0.5 in a name is none.
+    stem = path.with_suffix("") if path.suffix.removeprefix(".").lower() in FORMATS else path
+    files = [stem.with_name(f"{stem.name}.{form}") if formats else path for form in wanted]
     for form, file in zip(wanted, files, strict=True):
         # Fonts that stay text in a PDF, and names in an SVG that are not drawn by lot.
         with (

@@ -178,7 +178,7 @@ def error_table(rows: Iterable[Row], first: Sequence[str] = ()) -> Table:
 
 
 def _by_stage(row: Row) -> tuple[str, int, int, float]:
-    return row.study, -int(row.epochs), -row.n, row.mean
+    return row.study, -int(row.epochs or 0), -row.n, row.mean
 
 
 def selection_table(rows: Iterable[Row]) -> Table:

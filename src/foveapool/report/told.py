@@ -22,6 +22,16 @@ Pairs = list[tuple[str, str]]
 METRICS = "metrics.jsonl"
 BASELINE = "baseline"
 _POINTS = 200  # of a curve; more cannot be seen
+# Choices of a pooling that go without saying; a place looks at the whole map unless told.
+_USUAL = {
+    "components": 2,
+    "normalise": True,
+    "weighting": "balanced",
+    "centre": "paper",
+    "sign": "neighbour",
+    "class_cap": 10_000,
+    "window": None,
+}
 
 
 class TrainingFolder:
@@ -36,7 +46,7 @@ class TrainingFolder:
             part = self.facts["held_out"]
             # The held-out part that it is measured on; None for the test images.
             self.held_out = None if part is None else int(part["number"])
-            self.words, self.told = where(self.pools), data_facts(self.facts)
+            self.words, self.told = in_words(self.facts), data_facts(self.facts)
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(
                 f"{TRAINING}: {error!r}; wanted a training's facts as this version has them"
@@ -56,10 +66,13 @@ class TrainingFolder:
 def read_curve(path: Path, label: str) -> Curve | None:
     """The epochs in a metrics file, thinned where there are very many; None without any."""
     try:
-        records = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+        # What is behind the last line feed is half a line, of one who writes or was killed.
+        lines = path.read_text("utf-8").split("\n")[:-1]
+        records = [json.loads(line) for line in lines]
         every = max(1, math.ceil(len(records) / _POINTS))
-        # The last epoch always stays.
-        records = records[::-1][::every][::-1]
+        # Counted from the first epoch, so that seeds that have come less far have epochs in common
+        # with the others; the last one always stays.
+        records = [r for i, r in enumerate(records, 1) if i % every == 0 or i == len(records)]
         curve = Curve(
             label,
             tuple(int(each["epoch"]) for each in records),
@@ -71,19 +84,32 @@ def read_curve(path: Path, label: str) -> Curve | None:
     return curve if records else None
 
 
-def where(pools: Iterable[Facts]) -> str:
-    """The poolings of a network in words.
+def in_words(facts: Facts) -> str:
+    """What trainings of one study may differ in, beside their seed: they are drawn by these words.
 
-    >>> where([{"pooling": "closed-form", "layer": 3, "alpha": 25.0, "norm": "l2"}])
-    'closed-form, layer 3, alpha 25, l2'
+    >>> pool = {"pooling": "closed-form", "layer": 3, "alpha": 25.0, "norm": "l2", "components": 4}
+    >>> in_words({"setting": {"pools": [pool], "placement": "before"}})
+    'closed-form, layer 3, alpha 25, l2, components 4, before'
     """
-    parts = []
-    for pool in pools:
-        words = [str(pool["pooling"]), f"layer {pool['layer']}"]
-        if "alpha" in pool:
-            words += [f"alpha {_number(pool['alpha'])}", str(pool["norm"])]
-        parts.append(", ".join(words))
-    return "; ".join(parts) or BASELINE
+    setting, recipe = facts["setting"], facts.get("recipe", {})
+    words = ["; ".join(map(_pool_in_words, setting["pools"])) or BASELINE]
+    if setting.get("placement") and setting["pools"]:
+        words.append(setting["placement"])
+    if "pooling_rate" in recipe:
+        words.append(f"pooling rate {recipe['pooling_rate']:g}")
+    if share := facts.get("data", {}).get("share"):
+        words.append(f"{100 * share:g} % of the data")
+    return ", ".join(words)
+
+
+def _pool_in_words(pool: Facts) -> str:
+    words = [str(pool["pooling"]), f"layer {pool['layer']}"]
+    if "alpha" in pool:
+        words += [f"alpha {_number(pool['alpha'])}", str(pool["norm"])]
+    for key, usual in _USUAL.items():
+        if pool.get(key, usual) != usual:
+            words.append(f"{key.replace('_', ' ')} {pool[key]}")
+    return ", ".join(words)
 
 
 def _number(value: Any) -> str:

@@ -24,7 +24,7 @@ from foveapool.robustness.affine import (
 from foveapool.robustness.colour import hsv_to_rgb, rgb_to_hsv
 from foveapool.robustness.draws import Draws
 from foveapool.robustness.filters import gaussian, pad
-from foveapool.robustness.levels import scale_of, to_levels, to_unit
+from foveapool.robustness.levels import divided, scale_of, to_levels, to_unit
 from foveapool.robustness.motion import motion_weights
 from foveapool.robustness.resample import layer_shape
 from foveapool.robustness.snow import lay_snow, snow_flakes
@@ -69,7 +69,7 @@ def shot_noise(images: Tensor, draws: Sequence[Draws], photons: float) -> Frames
     rates = (to_unit(images) * photons)[:, None].expand(-1, LENGTH - 1, -1, -1, -1)
     counts = [each.poisson(rate) for each, rate in zip(draws, rates, strict=True)]
     for count in torch.stack(counts, 1):
-        yield to_levels(_divided(count, photons))
+        yield to_levels(divided(count, photons))
 
 
 def motion_blur(images: Tensor, radius: float, sigma: float) -> Frames:
@@ -109,12 +109,7 @@ def zoom_blur(images: Tensor, step: float) -> Frames:
     zooms = _moved(images, [Move(scale=1 + step * i) for i in range(1, LENGTH)])
     for i, zoomed in enumerate(zooms, 2):
         total = total + to_unit(zoomed, torch.float32)
-        yield to_levels(_divided(total, i))
-
-
-def _divided(values: Tensor, number: float) -> Tensor:
-    """`values / number`, where a GPU would multiply by the reciprocal and lose the last bit."""
-    return values / torch.full((), number, dtype=values.dtype, device=values.device)
+        yield to_levels(divided(total, i))
 
 
 def translate(images: Tensor, first: int) -> Frames:

@@ -10,6 +10,7 @@ import math
 import shutil
 import statistics
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,6 +22,7 @@ from foveapool.records import append_rows, provenance
 from foveapool.runs import Runs
 from foveapool.study.cost import parameters
 from foveapool.study.engine import Engine, in_order
+from foveapool.study.enough import check_images
 from foveapool.study.note import TABLES, add_to_note, alone_in, working_on, write_note
 from foveapool.study.study import Study, Tables, run_study
 from foveapool.study.training import Means, Training, trial_of
@@ -54,7 +56,8 @@ class Plan:
 def plan(study: Study, runs: Runs, means: Means) -> Plan:
     """What the study would train, found by going through it with what is known by now.
 
-    A training that is still to be done is taken for one that gets everything wrong.
+    A training that is still to be done is taken for one that gets everything wrong. ValueError
+    where the images, if they are here, would not do.
     """
     asked: dict[str, Training] = {}
 
@@ -65,6 +68,10 @@ def plan(study: Study, runs: Runs, means: Means) -> Plan:
 
     run_study(study, rehearse)
     left = [each for each in asked.values() if runs.result(each.name, each.facts) is None]
+    if left:
+        # Images that are not here may be where it will run.
+        with suppress(FileNotFoundError):
+            check_images(study, means)
     try:
         seconds, unknown = _seconds(study, left, runs, means) if left else 0.0, ""
     except (FileNotFoundError, FloatingPointError) as error:
@@ -151,6 +158,12 @@ def so_far(study: Study, runs: Runs) -> Tables:
 
     Where a search is not finished, nobody knows which trainings its arms are.
     """
+    source = study.source
+    if source.name.startswith(("folder:", "npz:")) and not source.content:
+        raise FileNotFoundError(
+            f"{source.name}: not there, wanted the images of {study.name}, by whose content its "
+            "trainings are found; put them back, or go where that path leads to them"
+        )
 
     def finished(stage: str, trainings: Sequence[Training]) -> Mapping[str, Mapping[str, Any]]:
         found = {each.name: runs.result(each.name, each.facts) for each in trainings}

@@ -15,6 +15,7 @@ from foveapool.data.images import Images
 from foveapool.networks.sites import site_at
 from foveapool.pooling.grid import windows
 from foveapool.pooling.moments import ChannelMoments
+from foveapool.robustness.levels import SMALLEST
 from foveapool.study.setting import FITTED, Pool
 from foveapool.study.study import Study
 from foveapool.study.training import Means, data_of
@@ -26,18 +27,25 @@ def check_images(study: Study, means: Means) -> None:
     if source.share is not None:
         whole = data_of(replace(training, source=replace(source, share=None)), means)
         _check_share("[data]: share", source.share, len(whole.train))
-    images = data_of(training, means).train
+    data = data_of(training, means)
+    images = data.train
+    if study.robustness:
+        _check_colour(data.test.images.shape[1:])
     pools = [pool for each in study.settings() for pool in each.pools if pool.is_fitted]
     for pool in dict.fromkeys(pools):
         _check_places(pool, images.images.shape[2:])
+    what = f"the {len(images)} training images"
     if any(arm.pooling in FITTED for arm in study.arms):
-        _check_classes(images, f"the {len(images)} training images")
+        _check_classes(images, what)
+    _check_batch(study.recipe.batch_size, images, what)
     for search in study.searches:
         _check_share("search: held_out", search.held_out, len(images))
-        for part in range(search.parts if search.pooling in FITTED else 0):
+        for part in range(search.parts if search.pooling in FITTED else 1):
             rest = data_of(study.held_out_training(search, study.network, part, 1.0), means).train
             what = f"the {len(rest)} training images that held-out part {part} leaves"
-            _check_classes(rest, what)
+            if search.pooling in FITTED:
+                _check_classes(rest, what)
+            _check_batch(study.recipe.batch_size, rest, what)
     for cap in dict.fromkeys(pool.class_cap for pool in pools):
         _check_cap(images, cap)
 
@@ -47,6 +55,23 @@ def _check_share(name: str, share: float, count: int) -> None:
         raise ValueError(
             f"{name}: got {share}, which is {round(share * count)} of {count} training images; "
             "wanted a share of one image or more, and not of all"
+        )
+
+
+def _check_colour(shape: Sequence[int]) -> None:
+    """What corrupts images does so to colours, and needs some room."""
+    if shape[0] != 3 or min(shape[1:]) < SMALLEST:
+        raise ValueError(
+            f"[trials]: robustness: got test images of {' x '.join(map(str, shape))}, wanted three "
+            f"channels and {SMALLEST} pixels or more a side; leave it out, or take such images"
+        )
+
+
+def _check_batch(size: int, images: Images, what: str) -> None:
+    if size > len(images):
+        raise ValueError(
+            f"[recipe]: batch_size: got {size} for {what}, wanted that many at most; take a "
+            "smaller one, or more images"
         )
 
 

@@ -97,13 +97,15 @@ def _study(name: str, tables: dict[str, Any]) -> Study:
     check_data_name(data["name"], "[data]")
     _check_options(data.get("options", {}))
     network = dict(_table(tables, "network"))
+    if not isinstance(network.get("name", ""), str):
+        raise ValueError(f"[network]: name: got {network['name']!r}, wanted the name of a network")
     setting = Setting(
         network=network.pop("name", "cnn"), width=network.pop("width", 64), options=network
     )
     if "placement" in network:
         raise ValueError("[network]: got placement; give it to a [[search]] or an [[arm]]")
-    searches = tuple(_search(each) for each in tables.get("search", []))
-    arms = tuple(arm for each in tables.get("arm", []) for arm in _arms(each))
+    searches = tuple(_search(each) for each in _tables(tables, "search"))
+    arms = tuple(arm for each in _tables(tables, "arm") for arm in _arms(each))
     if not arms:
         raise ValueError("[[arm]]: got none, wanted at least one pooling to try")
     return Study(
@@ -138,6 +140,7 @@ def _recipe(network: str, data: str, changes: Mapping[str, Any]) -> Recipe:
 
     Its milestones go with the epochs, unless the changes have their own.
     """
+    _check_keys("[recipe]", changes, [field.name for field in dataclasses.fields(Recipe)])
     try:
         paper = paper_recipe(network, data)
     except ValueError as error:
@@ -205,6 +208,16 @@ def _table(tables: Mapping[str, Any], name: str, known: Collection[str] = ()) ->
     if known:
         _check_keys(f"[{name}]", table, known)
     return table
+
+
+def _tables(tables: Mapping[str, Any], name: str) -> list[Any]:
+    """Those that may be there several times."""
+    found = tables.get(name, [])
+    if not isinstance(found, list):
+        raise ValueError(
+            f"[{name}]: got {found!r}, wanted tables in double brackets, [[{name}]], one or more"
+        )
+    return found
 
 
 def _check_keys(where: str, table: Any, known: Collection[str]) -> None:

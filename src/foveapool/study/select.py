@@ -13,9 +13,10 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any, Literal
 
+from foveapool.near import did_you_mean
 from foveapool.pooling.solve import Norm
 from foveapool.records import origin
-from foveapool.study.setting import AUTO, BASELINE, CLOSED_FORM, FITTED, Pool, Setting
+from foveapool.study.setting import AUTO, BASELINE, CLOSED_FORM, FITTED, POOLINGS, Pool, Setting
 from foveapool.study.training import Training
 
 Run = Callable[[Sequence[Training]], Mapping[str, Mapping[str, Any]]]
@@ -62,6 +63,12 @@ class Search:
     def __post_init__(self) -> None:
         if self.pooling == BASELINE:
             raise ValueError("search: got the baseline, which has nothing to choose")
+        if self.pooling not in POOLINGS:
+            hint = did_you_mean(self.pooling, POOLINGS[1:], most=3)
+            raise ValueError(
+                f"search: got the pooling {self.pooling!r}, wanted one of "
+                f"{', '.join(POOLINGS[1:])}{hint}"
+            )
         for name in ("layers", "placements", "alphas", "norms"):
             values = getattr(self, name)
             if not isinstance(values, tuple) or not values:
@@ -124,6 +131,11 @@ class Candidate:
         return statistics.mean(self.errors)
 
     @property
+    def judged(self) -> float:
+        """The mean to choose by: as many wrong answers are as good, however their shares add up."""
+        return round(self.mean, 9)
+
+    @property
     def deviation(self) -> float:
         """Over the parts; no number where there is one part only."""
         return statistics.stdev(self.errors) if len(self.errors) > 1 else math.nan
@@ -131,7 +143,10 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Selection:
-    """The setting with the lowest mean error, and everything it was chosen from, in stages."""
+    """The setting with the lowest mean error, and everything it was chosen from, in stages.
+
+    Of settings that are as good, the first of the grid.
+    """
 
     best: Setting
     candidates: tuple[Candidate, ...]
@@ -146,7 +161,7 @@ def select(search: Search, start: Setting, make: Make, run: Run) -> Selection:
     if search.second_layer and len(search.layers) > 1:
         second, more = _searched(search, found.setting, make, run)
         candidates += more
-        if second.mean < found.mean:
+        if second.judged < found.judged:
             found = second
     return Selection(found.setting, tuple(candidates))
 
@@ -159,10 +174,10 @@ def _searched(
     if search.halving is not None and len(settings) > search.halving.keep:
         first = _judged(settings, search.halving.parts, search.halving.epochs, make, run)
         looked_at += first
-        best = sorted(first, key=lambda each: each.mean)[: search.halving.keep]
+        best = sorted(first, key=lambda each: each.judged)[: search.halving.keep]
         settings = [each.setting for each in best]
     final = _judged(settings, search.parts, 1.0, make, run)
-    return min(final, key=lambda each: each.mean), [*looked_at, *final]
+    return min(final, key=lambda each: each.judged), [*looked_at, *final]
 
 
 def _judged(

@@ -53,12 +53,14 @@ class Pool:
             raise ValueError(f"pooling: got {self.pooling!r}, wanted one of {wanted}")
         check_layer(self.layer)
         if type(self.components) is not int or self.components < 1:
-            raise ValueError(f"components: got {self.components!r}, wanted 1 or more")
+            raise ValueError(
+                f"components: got {self.components!r}, wanted 1 or more, a whole number"
+            )
         cap = self.class_cap
         if cap is not None and (type(cap) is not int or cap < 2):
-            raise ValueError(f"class_cap: got {cap!r}, wanted 2 or more")
+            raise ValueError(f"class_cap: got {cap!r}, wanted a whole number, 2 or more")
         if self.window is not None and (type(self.window) is not int or self.window < 1):
-            raise ValueError(f"window: got {self.window!r}, wanted 1 or more")
+            raise ValueError(f"window: got {self.window!r}, wanted a whole number, 1 or more")
         if type(self.normalise) is not bool:
             raise ValueError(f"normalise: got {self.normalise!r}, wanted true or false")
         if self.weighting not in WEIGHTINGS:
@@ -114,7 +116,7 @@ class Setting:
                     "poolings decide it"
                 )
         if type(self.width) is not int or self.width < 1:
-            raise ValueError(f"width: got {self.width!r}, wanted 1 or more")
+            raise ValueError(f"width: got {self.width!r}, wanted a whole number, 1 or more")
         layers = [pool.layer for pool in self.pools]
         if len(set(layers)) != len(layers):
             raise ValueError(f"pools: got the layers {layers}, wanted each at most once")

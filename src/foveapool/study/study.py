@@ -94,7 +94,7 @@ class Study:
                 "the name of a folder"
             )
         if type(self.seeds) is not int or self.seeds < 1:
-            raise ValueError(f"seeds: got {self.seeds!r}, wanted 1 or more")
+            raise ValueError(f"seeds: got {self.seeds!r}, wanted a whole number, 1 or more")
         check_asked(self.robustness)
         searched = [search.pooling for search in self.searches]
         if len(set(searched)) != len(searched):

@@ -45,7 +45,7 @@ class Source:
 
     def __post_init__(self) -> None:
         if type(self.seed) is not int or self.seed < 0:
-            raise ValueError(f"data seed: got {self.seed!r}, wanted 0 or more")
+            raise ValueError(f"data seed: got {self.seed!r}, wanted a whole number, 0 or more")
         if self.share is not None and not (type(self.share) is float and 0 < self.share < 1):
             raise ValueError(f"share: got {self.share!r}, wanted one between 0 and 1, such as 0.1")
 

@@ -6,6 +6,7 @@ so differences are taken seed by seed; the test is Student's, for pairs, two-sid
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -122,8 +123,8 @@ def trial_rows(
         if len(usual) > 1 and not diverged and len(_ended(usual)) == len(usual):
             gains = [mine["error"] - its["error"] for mine, its in zip(own, usual, strict=True)]
             rows.append(row(LESS, gains))
-            p = paired_p_value(gains)
-            rows.append(Row(metric=P_VALUE, mean=p, deviation=0.0, n=len(gains), **columns))
+            if not math.isnan(p := paired_p_value(gains)):
+                rows.append(Row(metric=P_VALUE, mean=p, deviation=0.0, n=len(gains), **columns))
         if ended:
             shown = {"loss": LOSS, **COSTS}
             rows += [row(shown[key], [r[key] for r in ended.values()]) for key in shown]

@@ -24,8 +24,9 @@ from foveapool.pooling.storage import ADAPTER_WEIGHTS as WEIGHTS
 from foveapool.pooling.storage import load_tensors, save_tensors
 from foveapool.surgery.geometry import pair, stride_of
 from foveapool.surgery.names import network_in, standins
-from foveapool.surgery.replace import Change, Replacement, check_pool, check_stage, replace
+from foveapool.surgery.replace import Change, Replacement, replace
 from foveapool.surgery.standin import StandIn
+from foveapool.surgery.suited import check_pool, check_stage
 from foveapool.surgery.visit import module_named
 
 

@@ -26,12 +26,14 @@ class Labelled:
 
     def first(self) -> Any:
         """The inputs of the first sample alone: enough to see what sizes the maps have."""
-        return _each(self.inputs, lambda tensor: tensor[:1] if tensor.dim() else tensor)
+        return over_tensors(self.inputs, lambda tensor: tensor[:1] if tensor.dim() else tensor)
 
     def to(self, device: torch.device) -> Labelled:
         """The same on another device."""
-        inputs = _each(self.inputs, lambda tensor: tensor.to(device, non_blocking=True))
-        return Labelled(inputs, self.labels.to(device, non_blocking=True), self.ids)
+        # On the way back from a GPU nobody would wait for the numbers to arrive.
+        later = device.type == "cuda"
+        inputs = over_tensors(self.inputs, lambda tensor: tensor.to(device, non_blocking=later))
+        return Labelled(inputs, self.labels.to(device, non_blocking=later), self.ids)
 
 
 def unpacked(batch: Any, unpack: Unpack | None = None) -> Labelled:
@@ -40,13 +42,13 @@ def unpacked(batch: Any, unpack: Unpack | None = None) -> Labelled:
     `unpack` returns (inputs, labels) or (inputs, labels, ids).
     """
     if unpack is not None:
-        parts = tuple(unpack(batch))
+        made = unpack(batch)
+        parts = tuple(made) if isinstance(made, Iterable) else ()
         if len(parts) not in (2, 3):
-            raise ValueError(
-                f"unpack: got {len(parts)} parts, wanted (inputs, labels) or (inputs, labels, ids)"
-            )
-        ids = torch.as_tensor(parts[2]) if len(parts) == 3 else None
-        return Labelled(parts[0], _as_labels(parts[1]), ids)
+            got = f"{len(parts)} parts" if parts else repr(made)
+            raise ValueError(f"unpack: got {got}, wanted (inputs, labels) or (inputs, labels, ids)")
+        ids = _numbers("ids", parts[2]) if len(parts) == 3 else None
+        return Labelled(parts[0], _numbers("labels", parts[1]), ids)
     if isinstance(batch, Mapping):
         image = next((key for key in IMAGE_KEYS if key in batch), None)
         label = next((key for key in LABEL_KEYS if key in batch), None)
@@ -55,23 +57,25 @@ def unpacked(batch: Any, unpack: Unpack | None = None) -> Labelled:
                 f"loader: got a dict with keys {sorted(map(str, batch))}, wanted one of "
                 f"{IMAGE_KEYS} and one of {LABEL_KEYS}; pass unpack=lambda batch: (inputs, labels)"
             )
-        return Labelled(batch[image], _as_labels(batch[label]))
+        return Labelled(batch[image], _numbers("labels", batch[label]))
     if isinstance(batch, (tuple, list)) and len(batch) >= 2:
-        return Labelled(batch[0], _as_labels(batch[1]))
+        return Labelled(batch[0], _numbers("labels", batch[1]))
     raise ValueError(
         f"loader: got batches of {type(batch).__name__}, wanted (images, labels) or a dict; pass "
         "unpack=lambda batch: (inputs, labels)"
     )
 
 
-def _as_labels(labels: Any) -> Tensor:
+def _numbers(name: str, values: Any) -> Tensor:
+    """The labels or ids of a batch as a tensor."""
     try:
         # A batch of one may come with its label alone.
-        return torch.atleast_1d(torch.as_tensor(labels))
+        return torch.atleast_1d(torch.as_tensor(values))
     except (TypeError, ValueError, RuntimeError) as error:
+        wanted = "(inputs, labels)" if name == "labels" else f"(inputs, labels, {name})"
         raise ValueError(
-            f"labels: got a {type(labels).__name__} ({error}), wanted whole numbers, one a sample; "
-            "pass unpack=lambda batch: (inputs, labels)"
+            f"{name}: got a {type(values).__name__} ({error}), wanted whole numbers, one a sample; "
+            f"pass unpack=lambda batch: {wanted}"
         ) from error
 
 
@@ -123,12 +127,13 @@ def leaves(inputs: Any) -> Iterator[Any]:
         yield inputs
 
 
-def _each(inputs: Any, change: Callable[[Tensor], Tensor]) -> Any:
+def over_tensors(inputs: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """A network's inputs with every tensor changed, in the same tuples, lists and dicts."""
     if isinstance(inputs, Tensor):
         return change(inputs)
     if isinstance(inputs, Mapping):
-        return {key: _each(value, change) for key, value in inputs.items()}
+        return {key: over_tensors(value, change) for key, value in inputs.items()}
     if isinstance(inputs, (tuple, list)):
-        parts = (_each(value, change) for value in inputs)
+        parts = (over_tensors(value, change) for value in inputs)
         return tuple(parts) if isinstance(inputs, tuple) else list(parts)
     return inputs

@@ -188,7 +188,7 @@ class ClosedFormPooling:
         keeps = mode == "after" or found.out_channels == found.in_channels
         if self.components is None:
             return 1 if keeps else found.components
-        if self.components > 1 and (mode == "after" or "Pool" in found.kind):
+        if self.components > 1 and (mode == "after" or found.is_pooling):
             raise ValueError(
                 f"components: got {self.components} for {name} ({found.kind}, mode {mode!r}), "
                 "wanted 1, or None to take as many as fit"

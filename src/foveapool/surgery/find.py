@@ -32,6 +32,7 @@ class Downsampling:
     siblings: tuple[str, ...]  # other such layers that read the same tensor
     calls: int  # how often one forward pass goes through it
     alike: bool = True  # whether it reads maps of one size in all of these calls
+    is_pooling: bool = False  # one of torch's, or made from one: it keeps the number of channels
 
 
 Layers = str | Downsampling | Sequence[str | Downsampling]
@@ -185,4 +186,5 @@ def _described(name: str, visits: Mapping[str, _Visit], read: Sequence[Any]) -> 
         siblings=siblings,
         calls=len(read),
         alike=all(shape == read[0] for shape in read),
+        is_pooling=isinstance(visit.module, POOLINGS),
     )

@@ -48,12 +48,26 @@ def write_folder(folder: Path, kept: Kept) -> None:
     }
     text = json.dumps(facts, indent=1)  # before anything of an older fit goes
     made_folder(folder, "a fit")
+    older = _noted_files(folder / FIT_NOTE)
     # Gone first, written last and in one move: a folder with this file is complete.
     (folder / FIT_NOTE).unlink(missing_ok=True)
     for files, values in ((scatters, kept.scatters), (operators, kept.operators)):
         for file, value in {files[name]: value for name, value in values.items()}.items():
             value.save(folder / file)
     write_text(folder / FIT_NOTE, text)
+    # An older fit of more layers would be taken for a part of this one.
+    for name in older - {*scatters.values(), *operators.values()}:
+        (folder / name).unlink(missing_ok=True)
+
+
+def _noted_files(note: Path) -> set[str]:
+    """The files that a fit in this folder has by its own note; none where it cannot be read."""
+    try:
+        facts = _facts(note)
+        names = [*facts["scatters"].values(), *facts["operators"].values()]
+        return {name for name in names if Path(name).name == name}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return set()
 
 
 def read_folder(folder: Path) -> Kept:

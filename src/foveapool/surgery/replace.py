@@ -6,17 +6,16 @@ import copy
 import weakref
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from foveapool.pooling.module import LinearPool2d
-from foveapool.surgery.geometry import POOLINGS, Pair, check_subsamples, first_number
+from foveapool.surgery.geometry import Pair, first_number
 from foveapool.surgery.names import given_way, matching, network_in, standins
 from foveapool.surgery.optimiser import Slot, check_knows, swap_back, swap_parameters
 from foveapool.surgery.standin import MODES, ON_RESIZE, Mode, OnResize, StandIn
+from foveapool.surgery.suited import check_pool, check_stage, mode_of
 from foveapool.surgery.visit import device_of
 
 
@@ -86,7 +85,7 @@ def replace(
     device_of(model)
     chosen = given_way(model, pools)
     sizes = _sizes(model, in_shapes or {}, chosen)
-    modes = {layer: _mode_of(names[0], pool, mode) for layer, (names, pool) in chosen.items()}
+    modes = {layer: mode_of(names[0], pool, mode) for layer, (names, pool) in chosen.items()}
     for layer, (names, pool) in chosen.items():
         check_pool(names[0], layer, pool, modes[layer])
     places = standins(model)
@@ -95,6 +94,31 @@ def replace(
     if optimizer is not None and optimizer not in _followers(places):
         new = [p for _, pool in chosen.values() for p in pool.parameters()]
         check_knows(optimizer, [*before, *new])
+    changes = _made(model, chosen, modes, sizes, on_resize, places)
+    for change in changes:
+        for name in change.names:
+            _put(model, name, change.new)
+    slots = () if optimizer is None else _swapped(optimizer, model, before)
+    for change in changes:
+        # `restore` is given the network alone, and undoes the last call first.
+        role = change.new.role
+        role.turn, role.slots = turn, slots
+        role.optimizer = None if optimizer is None else weakref.ref(optimizer)
+    return Replacement(tuple(changes), (_count(before), _count(model.parameters())))
+
+
+def _made(
+    model: nn.Module,
+    chosen: Mapping[nn.Module, tuple[tuple[str, ...], nn.Module]],
+    modes: Mapping[nn.Module, Mode],
+    sizes: Mapping[nn.Module, Pair | None],
+    on_resize: OnResize,
+    places: Mapping[StandIn, list[str]],
+) -> list[Change]:
+    """The stand-ins, of which the network knows nothing yet; where one fails, no layer is changed.
+
+    `places` are those it has already: a pooling that works there is copied.
+    """
     changes: list[Change] = []
     holders = {standin.pool: names[0] for standin, names in places.items()}
     try:
@@ -112,28 +136,15 @@ def replace(
         for change in changes:
             change.new.release()
         raise
-    for change in changes:
-        for name in change.names:
-            _put(model, name, change.new)
-    after = list(model.parameters())
-    slots: tuple[Slot, ...] = ()
-    if optimizer is not None:
-        added = {id(p) for p in _without(after, before) if p.requires_grad}
-        coming = {name: p for name, p in model.named_parameters() if id(p) in added}
-        slots = swap_parameters(optimizer, _without(before, after), coming)
-    for change in changes:
-        # `restore` is given the network alone, and undoes the last call first.
-        role = change.new.role
-        role.turn, role.slots = turn, slots
-        role.optimizer = None if optimizer is None else weakref.ref(optimizer)
-    return Replacement(tuple(changes), (_count(before), _count(after)))
+    return changes
 
 
 def restore(model: nn.Module, *, optimizer: Optimizer | None = None) -> list[str]:
     """Brings every replaced layer back, the very modules; returns their names.
 
     `optimizer`, if it was given to `replace`, gets its old groups and their memory back; it has to
-    be given then. Nothing is changed if it is missing or another network's.
+    be given then. Another one that trains the network gets the layers' parameters in the place of
+    the poolings'. Nothing is changed if it is missing or another network's.
     """
     model = _inside(model)
     places = standins(model)
@@ -147,14 +158,16 @@ def restore(model: nn.Module, *, optimizer: Optimizer | None = None) -> list[str
         check_knows(optimizer, model.parameters())
     for turn in sorted({standin.role.turn for standin in places}, reverse=True):
         before = list(model.parameters())
-        slots: tuple[Slot, ...] = ()
-        for standin, names in places.items():
-            if standin.role.turn == turn:
-                slots = standin.role.slots
-                for name in names:
-                    _put(model, name, standin.release().to(first_number(standin, model)))
-        if optimizer is not None:
-            swap_back(optimizer, _without(before, list(model.parameters())), slots)
+        own = {standin: names for standin, names in places.items() if standin.role.turn == turn}
+        for standin, names in own.items():
+            for name in names:
+                _put(model, name, standin.release().to(first_number(standin, model)))
+        if optimizer in _followers(own):
+            leaving = _without(before, model.parameters())
+            swap_back(optimizer, leaving, next(iter(own)).role.slots)
+        elif optimizer is not None:
+            # What another one remembered of these parameters is nothing to this one.
+            _swapped(optimizer, model, before)
     return [name for names in places.values() for name in names]
 
 
@@ -167,45 +180,6 @@ def _inside(model: nn.Module) -> nn.Module:
             "with, wanted the network inside: change model.module, then wrap it anew"
         )
     return network_in(model)
-
-
-def _mode_of(name: str, pool: nn.Module, mode: Mode | None) -> Mode:
-    """The mode asked for, or the one that the pooling was fitted for, which must not differ."""
-    fitted: Mode | None = getattr(pool, "fitted_for", None)
-    if mode and fitted and mode != fitted:
-        raise ValueError(
-            f"mode: got {mode!r} for {name}, wanted {fitted!r}, which its pooling was fitted for; "
-            "leave mode out, or fit in the other mode"
-        )
-    return mode or fitted or "replace"
-
-
-def check_pool(name: str, layer: nn.Module, pool: nn.Module, mode: Mode) -> None:
-    """Raises a ValueError unless `pool` can stand in for `layer`."""
-    if isinstance(layer, StandIn):
-        raise ValueError(f"{name}: is replaced already; call restore(model) first")
-    if mode == "after" and not isinstance(pool, LinearPool2d):
-        raise ValueError(
-            f"{name}: got a {type(pool).__name__} for mode 'after', wanted a LinearPool2d"
-        )
-    if not isinstance(pool, LinearPool2d):
-        return
-    if pool.components > 1 and (mode == "after" or isinstance(layer, POOLINGS)):
-        raise ValueError(
-            f"{name}: got a pooling with {pool.components} components, wanted 1: "
-            + (
-                "in mode 'after' the convolution before it makes the channels"
-                if mode == "after"
-                else f"a {type(layer).__name__} keeps the number of channels"
-            )
-        )
-    if pool.mean is not None and isinstance(layer, nn.Conv2d):
-        wanted = layer.in_channels if mode == "replace" else layer.out_channels
-        if len(pool.mean) != wanted:
-            raise ValueError(
-                f"{name}: got a pooling for {len(pool.mean)} channels, wanted {wanted} in mode "
-                f"{mode!r}; was it fitted on another layer or in another mode?"
-            )
 
 
 def _sizes(
@@ -221,14 +195,6 @@ def _sizes(
             raise ValueError(f"in_shapes: got {key!r}, wanted a layer that gets a pooling")
         found |= dict.fromkeys(layers, shape)
     return found
-
-
-def check_stage(
-    model: nn.Module, name: str, layer: nn.Module, pool: Any, in_shape: Pair | None
-) -> None:
-    """Raises if the layer cannot work at stride 1, tried on maps as near to its own as is known."""
-    channels = getattr(layer, "in_channels", 1 if pool.mean is None else len(pool.mean))
-    check_subsamples(name, layer, in_shape or pool.in_shape, channels, model)
 
 
 def _standin(
@@ -275,10 +241,19 @@ def _followers(places: Iterable[StandIn]) -> list[Optimizer]:
     return [optimizer for optimizer in known if optimizer is not None]
 
 
-def _without(some: list[nn.Parameter], others: list[nn.Parameter]) -> list[nn.Parameter]:
+def _swapped(
+    optimizer: Optimizer, model: nn.Module, before: list[nn.Parameter]
+) -> tuple[Slot, ...]:
+    """Has the optimiser follow a network that had the parameters `before`; gives what left it."""
+    added = {id(p) for p in _without(model.parameters(), before) if p.requires_grad}
+    coming = {name: p for name, p in model.named_parameters() if id(p) in added}
+    return swap_parameters(optimizer, _without(before, model.parameters()), coming)
+
+
+def _without(some: Iterable[nn.Parameter], others: Iterable[nn.Parameter]) -> list[nn.Parameter]:
     known = {id(p) for p in others}
     return [p for p in some if id(p) not in known]
 
 
-def _count(parameters: list[nn.Parameter]) -> int:
+def _count(parameters: Iterable[nn.Parameter]) -> int:
     return sum(p.numel() for p in parameters)

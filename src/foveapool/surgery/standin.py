@@ -138,9 +138,9 @@ class StandIn(nn.Module):
         return out_shape_of(self.original, shape, channels)
 
     def __getstate__(self) -> Mapping[str, Any]:
-        """All but what can be computed again, and the optimiser, which knows no copies."""
+        """All but what can be computed again, and what an optimiser had, which knows no copies."""
         empty = {"_carried": {}, "_carried_from": (None, None), "_out_shapes": {}}
-        role = dataclasses.replace(self.role, optimizer=None)
+        role = dataclasses.replace(self.role, optimizer=None, slots=())
         return {**self.__dict__, **empty, "role": role}
 
     def extra_repr(self) -> str:
@@ -154,7 +154,11 @@ def _plain_attributes(module: nn.Module) -> dict[str, Any]:
     return {
         name: value
         for name, value in vars(module).items()
-        if not name.startswith("_")
-        and name not in taken
-        and isinstance(value, (bool, int, float, str, tuple, type(None)))
+        if not name.startswith("_") and name not in taken and _is_plain(value)
     }
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, (tuple, list)):  # a kernel's size may be written as either
+        return all(map(_is_plain, value))
+    return isinstance(value, (bool, int, float, str, type(None)))

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 
 from foveapool.modes import evaluating
+from foveapool.surgery.batches import over_tensors
 
 _WRAPPERS = (nn.parallel.DistributedDataParallel, nn.DataParallel, AveragedModel)
 
@@ -44,7 +45,12 @@ def device_of(model: nn.Module) -> torch.device:
 
 
 def call(model: nn.Module, example: Any) -> Any:
-    """Calls the model with a tensor, a tuple of arguments or a dict of them."""
+    """Calls the model with a tensor, a tuple of arguments or a dict of them.
+
+    With copies: some networks write into what they are given, which would be another batch then
+    the next time that it is read.
+    """
+    example = over_tensors(example, Tensor.clone)
     if isinstance(example, Mapping):
         return model(**example)
     if isinstance(example, tuple):

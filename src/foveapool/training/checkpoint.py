@@ -18,7 +18,7 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from foveapool.data.images import DataSet
-from foveapool.files import clear_leftovers, held
+from foveapool.files import clear_leftovers, held, made_folder
 from foveapool.pooling.storage import load_tensors, save_tensors
 from foveapool.training.configuration import STRUCTURE, differences, shown_images
 from foveapool.training.metrics import METRICS, EpochRecord
@@ -52,7 +52,7 @@ class RunFolder:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Holds the folder for this process; refuses where another one holds it."""
-        with held(self.folder / "lock"):
+        with held(made_folder(self.folder, "a training") / "lock"):
             for name in (CHECKPOINT, METRICS):
                 clear_leftovers(self.folder / name)
             yield
@@ -61,15 +61,13 @@ class RunFolder:
         """Fills the tensors from the checkpoint and says where it stood; None where there is none.
 
         Refuses, before anything is changed, a checkpoint of another training. One of another kind
-        of device is a plain ValueError: nothing is wrong with it where it was begun.
+        of device is a plain ValueError, and one that the disk does not give an OSError: nothing is
+        wrong with it where it was begun, or later.
         """
         if not self.path.exists():
             return None
-        try:
-            saved, facts = load_tensors(self.path, "checkpoint")
-        except ValueError as error:
-            raise UnusableCheckpoint(str(error)) from error
-        there, here = dict(facts["configuration"]), self.configuration
+        saved, facts, position = _read(self.path)
+        there, here = facts["configuration"], self.configuration
         if STRUCTURE in here and facts.get("torch") != torch.__version__:
             # Another version of torch may print the same network in other words.
             there[STRUCTURE] = here[STRUCTURE]
@@ -92,7 +90,7 @@ class RunFolder:
         with torch.no_grad():
             for name, tensor in tensors.items():
                 tensor.copy_(saved[name])
-        return _position(facts)
+        return position
 
     def clear(self) -> None:
         """Removes the checkpoint: what is noted of a new training must not stand beside an old."""
@@ -124,7 +122,7 @@ def load_weights(
     and the `seed` that they are taken for: ValueError where they were trained with others.
     """
     path = Path(folder) / CHECKPOINT
-    saved, facts = load_tensors(path, "checkpoint")
+    saved, facts, position = _read(path)
     asked = {} if data is None else shown_images(data)
     asked |= {} if seed is None else {"seed": seed}
     trained = {key: facts["configuration"].get(key) for key in asked}
@@ -145,17 +143,35 @@ def load_weights(
             f"{'; '.join(shown[:3])}; {len(names)} tensors differ: build it as it was trained"
         )
     network.load_state_dict(weights)
-    return _position(facts)
+    return position
+
+
+def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any], Position]:
+    """What a checkpoint holds; UnusableCheckpoint where it is not whole.
+
+    OSError where it is not given to us: too many open files, say, tell nothing about it.
+    """
+    try:
+        saved, facts = load_tensors(path, "checkpoint")
+        facts["configuration"] = dict(facts["configuration"])
+        history = tuple(EpochRecord(**record) for record in facts["history"])
+        return saved, facts, Position(facts["epoch"], facts["step"], facts["elapsed"], history)
+    except (KeyError, TypeError) as error:
+        raise UnusableCheckpoint(
+            f"{path}: {error!r}; it was written by another version: {_AFRESH}"
+        ) from error
+    except ValueError as error:
+        if isinstance(error.__cause__, OSError):
+            raise OSError(
+                f"{path}: is there and could not be read ({error.__cause__}); see that this "
+                "process may read it and open more files, then try again"
+            ) from error
+        raise UnusableCheckpoint(str(error)) from error
 
 
 def _device(tensors: Mapping[str, Tensor]) -> str:
     """The kind of device that a training's state belongs to, by its generators of noise."""
     return "cuda" if "noise/cuda" in tensors else "cpu"
-
-
-def _position(facts: Mapping[str, Any]) -> Position:
-    history = tuple(EpochRecord(**record) for record in facts["history"])
-    return Position(facts["epoch"], facts["step"], facts["elapsed"], history)
 
 
 @contextmanager

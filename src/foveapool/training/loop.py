@@ -75,16 +75,14 @@ def train(
         raise ValueError(f"compile: got the device {target}, wanted cuda; a CPU's path is plain")
     if tensorboard and folder is None:
         raise ValueError("tensorboard: got no folder to write to, wanted one")
-    for name, n in (("evaluate_every", evaluate_every), ("checkpoint_steps", checkpoint_steps)):
-        if n is not None and n < 1:
-            raise ValueError(f"{name}: got {n}, wanted 1 or more, or none")
+    _check_counts(evaluate_every=evaluate_every, checkpoint_steps=checkpoint_steps)
     workers = Workers.current()
     with ExitStack() as stack:
         stack.enter_context(_memory_errors_explained(recipe))
         stack.enter_context(torch.random.fork_rng([target] if target.type == "cuda" else []))
         if target.type == "cuda":
             stack.enter_context(torch.cuda.device(target))
-        torch.manual_seed(seed)
+        _seed(seed, target)
         state = TrainingState(network, data, recipe, seed, target, workers)
         stack.callback(state.release)
         run = None
@@ -95,8 +93,7 @@ def train(
         saved = run.restore(state.tensors()) if run is not None and resume else None
         if saved is not None:
             state.use_noise()
-        position = saved or Position()
-        metrics = None
+        position, metrics = saved or Position(), None
         if run is not None and workers.leads:
             with disk_errors_explained(run.folder):
                 metrics = Metrics(run.folder, position.history, tensorboard)
@@ -104,19 +101,15 @@ def train(
             if saved is None:
                 # After what may refuse its arguments, and before anyone is told that it has begun.
                 run.clear()
-        loop = _Loop(
-            state,
-            recipe,
-            run,
-            metrics,
-            evaluate_every,
-            checkpoint_steps,
-            checkpoint_seconds,
-            progress,
-            saved,
-            position,
-        )
+        pace = _Pace(evaluate_every, checkpoint_steps, checkpoint_seconds)
+        loop = _Loop(state, recipe, run, metrics, pace, progress, saved, position)
         return loop.run(compile)
+
+
+def _check_counts(**counts: int | None) -> None:
+    for name, count in counts.items():
+        if count is not None and count < 1:
+            raise ValueError(f"{name}: got {count}, wanted 1 or more, or none")
 
 
 class Divergence(FloatingPointError):
@@ -130,15 +123,22 @@ class Divergence(FloatingPointError):
         return f"{self.why}. {self.left}"
 
 
+@dataclass(frozen=True)
+class _Pace:
+    """How often to look up from training, as `train` was told."""
+
+    evaluate_every: int | None
+    checkpoint_steps: int | None
+    checkpoint_seconds: float
+
+
 @dataclass
 class _Loop:
     state: TrainingState
     recipe: Recipe
     folder: RunFolder | None
     metrics: Metrics | None
-    evaluate_every: int | None
-    checkpoint_steps: int | None
-    checkpoint_seconds: float
+    pace: _Pace
     progress: Callable[[Progress], None] | None
     saved: Position | None
     position: Position
@@ -175,7 +175,7 @@ class _Loop:
             self.position = Position(epoch, done, time.perf_counter() - begin, history)
             if done < steps:
                 self._report()
-                if self.checkpoint_steps and done % self.checkpoint_steps == 0:
+                if self.pace.checkpoint_steps and done % self.pace.checkpoint_steps == 0:
                     self._save(epoch)
         last = epoch + 1 == self.recipe.epochs
         loss, elapsed = float(state.losses.double().mean()), self.position.elapsed
@@ -185,13 +185,13 @@ class _Loop:
         if self.metrics is not None:
             with disk_errors_explained(self.metrics.path):
                 self.metrics.add(record)
-        if last or time.monotonic() - self.saved_at >= self.checkpoint_seconds:
+        if last or time.monotonic() - self.saved_at >= self.pace.checkpoint_seconds:
             self._save(epoch)
 
     def _next_stop(self, done: int) -> int:
         """Where to look up next: a CPU after each step, a GPU only where a checkpoint is due."""
         steps = self.state.feed.steps
-        every = 1 if self.state.device.type == "cpu" else self.checkpoint_steps or steps
+        every = 1 if self.state.device.type == "cpu" else self.pace.checkpoint_steps or steps
         return min(steps, (done // every + 1) * every)
 
     def _check_losses(self, epoch: int, first: int, stop: int) -> None:
@@ -204,7 +204,7 @@ class _Loop:
                 raise self._divergence(f"loss: got {loss} {place}, wanted finite numbers", epoch)
 
     def _error(self, epoch: int, last: bool) -> float | None:
-        due = self.evaluate_every is not None and (epoch + 1) % self.evaluate_every == 0
+        due = self.pace.evaluate_every is not None and (epoch + 1) % self.pace.evaluate_every == 0
         if not (last or due):
             return None
         # Until here batch-norm's running statistics are each worker's own.
@@ -246,6 +246,13 @@ class _Loop:
             last = history[-1] if history else None
             epochs = self.recipe.epochs
             self.progress(Progress(done, epochs * steps, epochs, last))
+
+
+def _seed(seed: int, device: torch.device) -> None:
+    """As `torch.manual_seed`, without a hand on the generators of devices that are not in use."""
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        torch.cuda.manual_seed(seed)
 
 
 @contextmanager

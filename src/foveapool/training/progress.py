@@ -30,7 +30,8 @@ def bar(title: str) -> Iterator[Callable[[int, int, str], None]]:
             "rich: not installed; pip install 'foveapool[cli]' for a progress bar"
         ) from error
     columns = (
-        rich.TextColumn("{task.description}"),
+        # Names of folders are no markup, whatever is in them.
+        rich.TextColumn("{task.description}", markup=False),
         rich.BarColumn(),
         rich.TaskProgressColumn(),
         rich.TimeRemainingColumn(),

@@ -36,6 +36,7 @@ class TrainingState:
         self.feed = Feed(
             images, recipe.batch_size, seed, data.augmentation, workers.rank, workers.size
         )
+        _check_holds_tensors(network)
         self.network = network.to(device).train()
         if device.type == "cuda":
             network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -91,12 +92,26 @@ class TrainingState:
         """Refuses a network for another number of classes, where CUDA would only say "assert"."""
         images, _ = next(plain_batches(self.feed.images, 1))
         with evaluating(self.network):
-            shape = tuple(self.network(images).shape)
+            outputs = self.network(images)
         classes = len(data.train.classes)
-        if shape != (1, classes):
+        wanted = f"wanted (1, {classes}), one for each class of {data.name}"
+        if not isinstance(outputs, Tensor):
             raise ValueError(
-                f"network: got outputs of shape {shape} for one image, wanted (1, {classes}), one "
-                f"for each class of {data.name}"
+                f"network: got a {type(outputs).__name__} for one image, {wanted}; wrap it in a "
+                "module that returns the scores alone"
+            )
+        if outputs.shape != (1, classes):
+            shape = tuple(outputs.shape)
+            raise ValueError(f"network: got outputs of shape {shape} for one image, {wanted}")
+
+
+def _check_holds_tensors(network: nn.Module) -> None:
+    """Refuses a network with extra state, which would be lost in every checkpoint."""
+    for name, value in network.state_dict().items():
+        if not isinstance(value, Tensor):
+            raise ValueError(
+                f"network: got {name} in its state, a {type(value).__name__}, wanted tensors, all "
+                "that a checkpoint holds; keep it in a buffer instead of an extra state"
             )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable
+from inspect import ismethod
 from typing import Any
 
 import torch
@@ -52,7 +53,8 @@ def plain_step(
     A module with a method `penalty()`, such as the rival "sgd-local", has it added to the loss.
     """
     parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
-    penalised: list[Any] = [module for module in network.modules() if hasattr(module, "penalty")]
+    # A number or a loss of that name is the network's own business.
+    penalised: list[Any] = [m for m in network.modules() if ismethod(getattr(m, "penalty", None))]
     device = losses.device
 
     def step() -> None:

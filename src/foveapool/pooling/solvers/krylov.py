@@ -22,6 +22,8 @@ LARGEST_SPACE = {"cuda": 32, "cpu": 48}
 FIRST_STEPS = 8
 LATER_STEPS = {"cuda": 4, "cpu": 2}
 ROUNDS = 60
+# How much of a random row goes into one of the start.
+GRAIN = 0.1
 # Up to this size a CPU factors the whole metric of each place.
 SMALL = 400
 
@@ -41,6 +43,10 @@ def solve(
     missing = components + 1 - start.shape[1]
     if missing > 0:
         start = torch.cat((start, random_rows(pencil, missing)), 1)
+    # One row gets a share in every eigenvector. Where places know nothing of each other, a search
+    # that starts near the centre, or from another answer, would never hear of the others.
+    start = unit(start)
+    start[:, components] += GRAIN * unit(random_rows(pencil, 1))[:, 0]
     try:
         # Lanczos' first round wants more directions than an A of low rank has.
         rank = pencil.matrices.rank or pencil.size
@@ -66,19 +72,21 @@ def _iterate(
 ) -> tuple[Eigenpairs, Tensor]:
     """The best pairs found, and for which places (b,) they are good enough."""
     space = _Space(pencil, largest)
-    space.add(unit(start[:, : largest // 2]))
+    space.add(start[:, : largest // 2])
     direction, filler = _Directions(pencil), random_rows(pencil, components)
     steps = FIRST_STEPS
-    for _ in range(ROUNDS):
+    for searched in range(ROUNDS):
         pairs, residual, error = space.rayleigh_ritz(components)
-        finished = (error <= tolerance).all(1)
-        if bool(finished.all()):
+        good = error <= tolerance
+        finished = good.all(1)
+        # Not before anything was searched: the start may be eigenvectors, but not the largest.
+        if searched and bool(finished.all()):
             break
         if space.used + components > largest:
             space.restart(largest // 2)
         steps = min(steps, (largest - space.used) // components)
-        # A finished place has nothing left to ask for but rounding errors.
-        residual = torch.where(finished[:, None, None], filler, residual)
+        # A good component has nothing left to ask for but rounding errors.
+        residual = torch.where(good[..., None], filler, residual)
         space.add(direction(residual, pairs.values[:, :components], steps))
         steps = LATER_STEPS.get(pencil.diagonal.device.type, 2)
     return pairs, finished

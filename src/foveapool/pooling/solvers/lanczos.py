@@ -24,6 +24,8 @@ SPARE = 4
 # As many matrices as stay in a core's own cache are written and factored at a time.
 CACHED = 4
 ROUNDS = 20
+# Above this cosine two components are no longer two: the space had fewer directions than they.
+SAME = 1e-3
 
 
 def iterate(
@@ -40,7 +42,7 @@ def iterate(
         found = space.answer()
         values[left, :components] = found.values[..., 0]
         rows[left, :components], rows[left, components:] = found.rows, space.following(found)
-        open_places = (~(relative(found.residual, found.image) <= tolerance).all(1)).nonzero()
+        open_places = (~found.good(tolerance)).nonzero()
         if len(open_places) < len(left):
             chosen = open_places.flatten()
             left = left[chosen]
@@ -73,6 +75,11 @@ class _Found:
         rows, image, metric = rows * length, image * length, metric * length
         values = (rows * image).sum(-1, keepdim=True)
         return cls(values, rows, image, metric, image - values * metric)
+
+    def good(self, tolerance: float) -> Tensor:
+        """For which places (b,) the components are eigenvectors, and not the same one twice."""
+        double = (self.rows @ self.metric.mT).tril(-1).abs() > SAME
+        return (relative(self.residual, self.image) <= tolerance).all(1) & ~double.any((1, 2))
 
     def part(self, chosen: Tensor) -> _Found:
         return _Found(*(one[chosen] for one in vars(self).values()))

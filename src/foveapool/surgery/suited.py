@@ -1,0 +1,58 @@
+"""Whether a pooling can stand in for a layer, and in which mode: known before anything changes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+
+from foveapool.pooling.module import LinearPool2d
+from foveapool.surgery.geometry import POOLINGS, Pair, check_subsamples
+from foveapool.surgery.standin import Mode, StandIn
+
+
+def mode_of(name: str, pool: nn.Module, mode: Mode | None) -> Mode:
+    """The mode asked for, or the one that the pooling was fitted for, which must not differ."""
+    fitted: Mode | None = getattr(pool, "fitted_for", None)
+    if mode and fitted and mode != fitted:
+        raise ValueError(
+            f"mode: got {mode!r} for {name}, wanted {fitted!r}, which its pooling was fitted for; "
+            "leave mode out, or fit in the other mode"
+        )
+    return mode or fitted or "replace"
+
+
+def check_pool(name: str, layer: nn.Module, pool: nn.Module, mode: Mode) -> None:
+    """Raises a ValueError unless `pool` can stand in for `layer`."""
+    if isinstance(layer, StandIn):
+        raise ValueError(f"{name}: is replaced already; call restore(model) first")
+    if mode == "after" and not isinstance(pool, LinearPool2d):
+        raise ValueError(
+            f"{name}: got a {type(pool).__name__} for mode 'after', wanted a LinearPool2d"
+        )
+    if not isinstance(pool, LinearPool2d):
+        return
+    if pool.components > 1 and (mode == "after" or isinstance(layer, POOLINGS)):
+        raise ValueError(
+            f"{name}: got a pooling with {pool.components} components, wanted 1: "
+            + (
+                "in mode 'after' the convolution before it makes the channels"
+                if mode == "after"
+                else f"a {type(layer).__name__} keeps the number of channels"
+            )
+        )
+    if pool.mean is not None and isinstance(layer, nn.Conv2d):
+        wanted = layer.in_channels if mode == "replace" else layer.out_channels
+        if len(pool.mean) != wanted:
+            raise ValueError(
+                f"{name}: got a pooling for {len(pool.mean)} channels, wanted {wanted} in mode "
+                f"{mode!r}; was it fitted on another layer or in another mode?"
+            )
+
+
+def check_stage(
+    model: nn.Module, name: str, layer: nn.Module, pool: Any, in_shape: Pair | None
+) -> None:
+    """Raises if the layer cannot work at stride 1, tried on maps as near to its own as is known."""
+    channels = getattr(layer, "in_channels", 1 if pool.mean is None else len(pool.mean))
+    check_subsamples(name, layer, in_shape or pool.in_shape, channels, model)

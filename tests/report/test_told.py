@@ -1,0 +1,48 @@
+"""Trainings in words: those of one study that are no seeds of each other have different ones."""
+
+from dataclasses import replace
+
+import pytest
+
+from foveapool.report.told import in_words
+from foveapool.study.setting import Pool, Setting
+from foveapool.study.training import Source, Training
+from foveapool.training.recipe import Recipe
+
+POOL = Pool("closed-form", 3)
+RECIPE, SVHN = Recipe("sgd", 0.1, 2), Source("svhn")
+
+
+def words(pool=POOL, recipe=RECIPE, source=SVHN, **setting):
+    return in_words(Training(Setting((pool,), **setting), source, recipe, 0).facts)
+
+
+def test_what_goes_without_saying_is_not_said():
+    assert words() == "closed-form, layer 3, alpha auto, l2"
+    assert in_words(Training(Setting(), SVHN, RECIPE, 0).facts) == "baseline"
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        {"components": 4},
+        {"normalise": False},
+        {"weighting": "frequency"},
+        {"centre": "aligned"},
+        {"sign": "sum"},
+        {"class_cap": 30},
+        {"class_cap": None},
+        {"window": 2},
+    ],
+)
+def test_every_other_choice_is(choice):
+    ((key, value),) = choice.items()
+    assert words(replace(POOL, **choice)) == f"{words()}, {key.replace('_', ' ')} {value}"
+
+
+def test_the_place_the_rate_and_the_share_of_the_data_are_too():
+    places = {"network": "resnet18", "placement": "shortcut"}
+    assert words(**places) == f"{words()}, shortcut"
+    trained, slow = Pool("closed-form-trained", 3), replace(RECIPE, pooling_rate=0.1)
+    assert words(trained, slow) == f"{words(trained)}, pooling rate 0.1"
+    assert words(source=replace(SVHN, share=0.05)) == f"{words()}, 5 % of the data"

@@ -1,0 +1,39 @@
+"""A fit in its folder: the one that was saved last, and nothing of one before it."""
+
+from __future__ import annotations
+
+from foveapool import ClosedFormPooling
+from foveapool.report.collect import account_of
+
+from .toys import MAIN, POOL, loader, toy
+
+
+def test_a_fit_takes_the_place_of_one_with_more_layers(tmp_path):
+    ClosedFormPooling().fit(toy(), loader(), [MAIN, POOL]).save(tmp_path)
+    (tmp_path / "operator-3.json").write_text("{}")  # of another command, in the same folder
+    assert (tmp_path / "operator-1.safetensors").is_file()
+    ClosedFormPooling().fit(toy(), loader(), POOL).save(tmp_path)
+    names = ["estimator.json", "operator-0.safetensors", "operator-3.json", "scatter-0.safetensors"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == names
+    assert list(ClosedFormPooling.load(tmp_path).operators_) == [POOL]
+    (family,) = account_of(tmp_path).families
+    assert family.label.startswith(f"layer {POOL}, ")
+
+
+def test_a_note_that_names_files_elsewhere_has_none_of_them_removed(tmp_path):
+    other = tmp_path / "other.safetensors"
+    other.write_text("mine")
+    folder = tmp_path / "fit"
+    fit = ClosedFormPooling().fit(toy(), loader(), POOL)
+    fit.save(folder)
+    note = folder / "estimator.json"
+    note.write_text(note.read_text().replace('"operator-0.', '"../other.'))
+    fit.save(folder)
+    assert other.read_text() == "mine"
+
+
+def test_a_note_that_cannot_be_read_is_written_over(tmp_path):
+    (tmp_path / "estimator.json").write_text('{"format_version": 1, "scatters": [')
+    fit = ClosedFormPooling().fit(toy(), loader(), POOL)
+    fit.save(tmp_path)
+    assert list(ClosedFormPooling.load(tmp_path).operators_) == [POOL]
