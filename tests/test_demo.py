@@ -80,6 +80,11 @@ def test_the_verdict_says_what_the_spread_allows(closed, words):
     assert words in told and "paired over 3 seeds" in told and "p = " in told
 
 
+def test_seeds_that_all_differ_by_the_same_get_no_p():
+    told = verdict(rows(tuple(error - 10.0 for error in BASE)))
+    assert "differ by 10.0 points (paired over 3 seeds, deviation 0.0): this run does not" in told
+
+
 def test_the_table_has_mean_and_deviation_over_the_seeds():
     lines = table(rows((20.0, 21.0, 22.0)))
     assert [line[0] for line in lines] == list(NAMES.values())

@@ -107,9 +107,11 @@ def verdict(rows: Sequence[Row]) -> str:
     if LESS not in own:
         return "One seed only: nothing can be said of the spread."
     gain = -own[LESS].mean
-    p = own[P_VALUE].mean if P_VALUE in own else 1.0  # all seeds differ by the same: no test
-    told = f"paired over {own[LESS].n} seeds, deviation {own[LESS].deviation:.1f}, p = {p:.2g}"
-    if p > CERTAIN:
+    told = f"paired over {own[LESS].n} seeds, deviation {own[LESS].deviation:.1f}"
+    # Where all seeds differ by the same there is no test.
+    if P_VALUE in own:
+        told += f", p = {own[P_VALUE].mean:.2g}"
+    if P_VALUE not in own or own[P_VALUE].mean > CERTAIN:
         return (
             f"Closed form and strided convolution differ by {gain:.1f} points ({told}): this run "
             "does not tell them apart."

@@ -18,5 +18,9 @@ def evaluating(network: nn.Module) -> Iterator[None]:
         with torch.no_grad():
             yield
     finally:
+        # Some layers do more than note their mode; parents come first and take others with them.
+        for module, training in modes.items():
+            if module.training != training:
+                module.train(training)
         for module, training in modes.items():
             module.training = training

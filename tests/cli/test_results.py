@@ -114,9 +114,17 @@ def test_names_in_brackets_are_printed_as_they_are(tmp_path):
     assert "npz:/data/[v2]/a.npz" in shown and "npz:/data/a[/v1]:key:" in shown
 
 
-def test_errors_that_hold_diverged_trainings_are_said_to(files):
-    wild = Row("one", DIVERGED, 2, 0.0, 3, network="cnn", data="svhn", pooling="baseline")
-    append_rows(files[0], [wild])
-    done = CliRunner().invoke(application(), ["results", str(files[0]), "--format", "csv"])
-    assert done.stderr.startswith("note: baseline: 2 of 3 trainings diverged")
-    assert len(done.stdout.splitlines()) == 2
+def test_errors_that_hold_diverged_trainings_are_said_to(tmp_path):
+    path, where = tmp_path / "rows.csv", {"network": "cnn", "data": "svhn", "pooling": "baseline"}
+
+    def told(*rows):
+        append_rows(path, rows)
+        done = CliRunner().invoke(application(), ["results", str(path), "--format", "csv"])
+        assert len(done.stdout.splitlines()) == 2
+        return done.stderr
+
+    wild = Row("one", ERROR, **moments((100.0, 40.0, 100.0)), **where)
+    text = told(wild, Row("one", DIVERGED, 2, 0.0, 3, **where))
+    assert text.startswith("note: baseline: 2 of 3 trainings diverged")
+    # At a lower rate, say: rows do not tell the rate, and nothing takes the other row's place.
+    assert told(replace(wild, **moments(OTHER))) == ""

@@ -127,6 +127,18 @@ def test_no_component_is_found_twice_where_few_pixels_have_a_signal(strengths, s
     assert torch.allclose(operator.eigenvalues.mT, ratio[:, :2], rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.parametrize("alpha", [1.0, 100.0])
+@pytest.mark.parametrize("shape", [(12, 12), (4, 100), (300,)])
+def test_two_pixels_with_a_signal_do_not_take_each_others_place(shape, alpha):
+    # All other directions that a search asks A for are rounding errors.
+    signal, outputs = torch.zeros(torch.Size(shape).numel()).double(), (1,) * len(shape)
+    signal[[0, -1]] = 5.0
+    scatter = scatter_of(signal.diag(), white(shape), shape, rank=400)
+    operator = solve_pooling(scatter, outputs, alpha=alpha, components=1, solver="krylov")
+    best = (signal / (1 + alpha * penalty(shape, outputs))).amax(1)
+    assert torch.allclose(operator.eigenvalues[0], best, rtol=1e-9)
+
+
 @solvers
 @pytest.mark.parametrize("window", [None, 6])
 def test_a_tight_memory_bound_gives_the_same_operator(solver, window):

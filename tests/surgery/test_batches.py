@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import UserDict
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -120,6 +121,34 @@ def test_the_first_sample_is_cut_out_of_every_part():
     first = batch.first()
     assert first["x"].shape[0] == first["pair"][0].shape[0] == first["pair"][1][0].shape[0] == 1
     assert first["scale"] == 2
+
+
+def test_what_has_not_one_row_a_sample_is_left_whole():
+    images, labels = loader()[0]
+    scale = torch.tensor([1.0, 2.0])
+    batch = Labelled({"pictures": list(images), "scale": scale}, labels)
+    assert torch.equal(torch.stack(batch.first()["pictures"]), images)
+    assert torch.equal(batch.first()["scale"], scale)
+
+
+class Sample(NamedTuple):
+    picture: Tensor
+    size: int
+
+
+def test_a_named_tuple_keeps_its_names():
+    class Asking(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.pool = nn.MaxPool2d(2)
+
+        def forward(self, sample: Sample) -> Tensor:
+            return self.pool(sample.picture)
+
+    images, labels = loader()[0]
+    maps, batch = next(capture(Asking(), [((Sample(images, 8),), labels)], "pool"))
+    assert torch.equal(maps["pool"], images)
+    assert batch.inputs[0].size == 8
 
 
 def test_what_comes_from_a_gpu_has_arrived_before_it_is_read():

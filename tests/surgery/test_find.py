@@ -156,6 +156,15 @@ def test_a_dry_run_can_be_made_in_inference_mode():
         assert len(downsampling_layers(Residual(), torch.ones(1, 3, 8, 8))) == 3
 
 
+def test_where_changes_in_place_are_not_counted_no_two_layers_are_said_to_read_the_same():
+    class Frozen(Residual):
+        forward = torch.inference_mode()(Residual.forward)
+
+    model, example = Frozen(), torch.ones(1, 3, 8, 8)
+    assert not any(found.siblings for found in downsampling_layers(model, example))
+    assert any(found.siblings for found in downsampling_layers(Residual(), example))
+
+
 def test_a_wrong_name_is_answered_with_near_ones():
     with pytest.raises(ValueError, match=r"got 'shortcot'.*near it are \['shortcut'"):
         module_named(Residual(), "shortcot")

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+
+import pytest
+
 from foveapool import ClosedFormPooling
 from foveapool.report.collect import account_of
 
@@ -37,3 +41,21 @@ def test_a_note_that_cannot_be_read_is_written_over(tmp_path):
     fit = ClosedFormPooling().fit(toy(), loader(), POOL)
     fit.save(tmp_path)
     assert list(ClosedFormPooling.load(tmp_path).operators_) == [POOL]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda facts: facts.pop("layers"), "estimator.json: not what.*KeyError: 'layers'"),
+        (lambda facts: facts["layers"][0].update(colour=1), "estimator.json: not what.*'colour'"),
+        (lambda facts: facts["settings"].update(colour=1), "colour: no such setting"),
+    ],
+)
+def test_a_note_of_another_version_is_refused_in_words(tmp_path, change, message):
+    ClosedFormPooling().fit(toy(), loader(), POOL).save(tmp_path)
+    note = tmp_path / "estimator.json"
+    facts = json.loads(note.read_text())
+    change(facts)
+    note.write_text(json.dumps(facts))
+    with pytest.raises(ValueError, match=message):
+        ClosedFormPooling.load(tmp_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 
 import pytest
@@ -85,3 +86,35 @@ def test_scripted_and_traced_networks_are_refused_by_name(made, tmp_path):
             ValueError, match=r"scripted or traced.* the nn.Module it was made from"
         ):
             use()
+
+
+def test_a_layer_in_a_wrapper_of_its_own_that_does_not_follow_is_refused():
+    model = nn.Sequential(torch.compile(nn.Conv2d(3, 6, 3, 2, 1), backend="eager"), nn.ReLU())
+    fit = fp.ClosedFormPooling().fit(model, loader(), "0._orig_mod")
+    before = anatomy(model)
+    with pytest.raises(ValueError, match=r"got a layer in a torch\.compile of its own"):
+        fit.replace(model)
+    assert anatomy(model) == before
+
+
+class Listing(nn.Module):
+    """Calls its layers from a list, of which torch does not know."""
+
+    def __init__(self, kind: type) -> None:
+        super().__init__()
+        self.stem, self.down = nn.Conv2d(3, 4, 1), nn.Conv2d(4, 8, 3, 2, 1)
+        self.order = kind([self.stem, self.down])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.order:
+            x = layer(x)
+        return x
+
+
+def test_a_layer_that_stands_in_a_plain_list_too_is_warned_of():
+    pools = {"down": fp.LinearPool2d.average((8, 8), (4, 4))}
+    with pytest.warns(UserWarning, match=r"stands in its `order`, a list.*nn\.ModuleList"):
+        fp.replace(Listing(list), pools)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fp.replace(Listing(nn.ModuleList), pools)

@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from foveapool import LinearPool2d
+
 MAIN, SHORTCUT, POOL = "block.main", "block.shortcut", "pool"
 
 
@@ -56,6 +58,17 @@ def loader(count: int = 45, batch: int = 10, size: int = 8) -> list[tuple[Tensor
     labels = torch.arange(count) % 3
     images = pictures(count, size) + labels[:, None, None, None] * torch.linspace(0, 1, size)
     return list(zip(images.split(batch), labels.split(batch), strict=True))
+
+
+def halving(size: int = 8, components: int = 1, trainable: bool = False) -> LinearPool2d:
+    """Average pooling as a learned one, for square maps."""
+    return LinearPool2d.average((size, size), (size // 2, size // 2), components, trainable)
+
+
+def every_layer(trainable: bool = False) -> dict[str, LinearPool2d]:
+    """A pooling for each layer of `Toy` that shrinks."""
+    sizes = {MAIN: 8, SHORTCUT: 8, POOL: 4}
+    return {name: halving(size, 1, trainable) for name, size in sizes.items()}
 
 
 def anatomy(model: nn.Module) -> dict[str, Any]:

@@ -112,7 +112,7 @@ def check_batch(
 def same_facts(name: str, mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> None:
     """Raises unless two accumulators were set up alike; sizes that one has not met may differ."""
     for key, value in mine.items():
-        other = theirs[key]
+        other = theirs.get(key)  # a file of an older version may not have noted it
         unmet = key in ("in_shape", "channels") and None in (value, other)
         if value != other and not unmet:
             raise ValueError(

@@ -108,7 +108,11 @@ def _of_study(folder: Path) -> Account:
         done_with = data_facts(facts)
         name, asked = str(note["name"]), [str(each["name"]) for each in note["trainings"]]
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise ValueError(f"{folder / STUDY}: {error!r}; wanted the note of a study") from error
+        why = error if type(error) is ValueError else repr(error)
+        raise ValueError(
+            f"{folder / STUDY}: {why}; wanted the note of a study, which writes it anew when it is "
+            "started again"
+        ) from error
     trainings, missing = _trainings(folder.parents[1] / "trainings", asked)
     done = [each for each in trainings if each.result is not None]
     rows = _rows(folder / "rows.csv", missing)

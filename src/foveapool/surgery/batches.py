@@ -25,8 +25,14 @@ class Labelled:
     ids: Tensor | None = None
 
     def first(self) -> Any:
-        """The inputs of the first sample alone: enough to see what sizes the maps have."""
-        return over_tensors(self.inputs, lambda tensor: tensor[:1] if tensor.dim() else tensor)
+        """The inputs of the first sample alone: enough to see what sizes the maps have.
+
+        What has not one row a sample (a scale, each image of a list) is left whole.
+        """
+        count = len(self.labels)
+        return over_tensors(
+            self.inputs, lambda tensor: tensor[:1] if tensor.shape[:1] == (count,) else tensor
+        )
 
     def to(self, device: torch.device) -> Labelled:
         """The same on another device."""
@@ -134,6 +140,8 @@ def over_tensors(inputs: Any, change: Callable[[Tensor], Tensor]) -> Any:
     if isinstance(inputs, Mapping):
         return {key: over_tensors(value, change) for key, value in inputs.items()}
     if isinstance(inputs, (tuple, list)):
-        parts = (over_tensors(value, change) for value in inputs)
-        return tuple(parts) if isinstance(inputs, tuple) else list(parts)
+        parts = [over_tensors(value, change) for value in inputs]
+        if hasattr(inputs, "_fields"):  # of a named tuple, which may be asked for them
+            return type(inputs)(*parts)
+        return tuple(parts) if isinstance(inputs, tuple) else parts
     return inputs

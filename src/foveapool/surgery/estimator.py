@@ -263,7 +263,7 @@ class ClosedFormPooling:
     def load(cls, folder: str | os.PathLike[str]) -> ClosedFormPooling:
         """Reads what `save` wrote."""
         kept = read_folder(Path(folder))
-        fit = cls(**kept.settings)
+        fit = cls().set_params(**kept.settings)
         fit.mode_, fit.seconds_ = kept.mode, kept.seconds
         fit.layers_, fit.scatters_, fit.operators_ = kept.layers, kept.scatters, kept.operators
         return fit

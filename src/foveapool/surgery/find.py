@@ -171,7 +171,9 @@ def _described(name: str, visits: Mapping[str, _Visit], read: Sequence[Any]) -> 
     siblings = tuple(
         other
         for other, that in visits.items()
-        if other != name and that.source is source and that.version == visit.version
+        if other != name and that.source is source
+        # Where changes are not counted, there may have been one.
+        if visit.version is not None and that.version == visit.version
     )
     ratio = target.shape[1] / source.shape[1]
     return Downsampling(

@@ -65,7 +65,8 @@ def _noted_files(note: Path) -> set[str]:
     try:
         facts = _facts(note)
         names = [*facts["scatters"].values(), *facts["operators"].values()]
-        return {name for name in names if Path(name).name == name}
+        own = (name for name in names if Path(name).name == name)
+        return {name for name in own if name.endswith(".safetensors")}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return set()
 
@@ -73,18 +74,24 @@ def _noted_files(note: Path) -> set[str]:
 def read_folder(folder: Path) -> Kept:
     """What `write_folder` put there."""
     facts = _facts(folder / FIT_NOTE)
-    layers: list[dict[str, Any]] = [
-        {key: tuple(value) if isinstance(value, list) else value for key, value in each.items()}
-        for each in facts["layers"]
-    ]
-    return Kept(
-        facts["settings"],
-        facts["mode"],
-        facts["seconds"],
-        {each["name"]: Downsampling(**each) for each in layers},
-        _load_each(folder, facts["scatters"], Scatter.load),
-        _load_each(folder, facts["operators"], PoolingOperator.load),
-    )
+    try:
+        layers: list[dict[str, Any]] = [
+            {key: tuple(value) if isinstance(value, list) else value for key, value in each.items()}
+            for each in facts["layers"]
+        ]
+        return Kept(
+            facts["settings"],
+            facts["mode"],
+            facts["seconds"],
+            {each["name"]: Downsampling(**each) for each in layers},
+            _load_each(folder, facts["scatters"], Scatter.load),
+            _load_each(folder, facts["operators"], PoolingOperator.load),
+        )
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(
+            f"{folder / FIT_NOTE}: not what ClosedFormPooling.save of this version writes "
+            f"({type(error).__name__}: {error}); read it with the one that wrote it, or fit again"
+        ) from error
 
 
 def _files(kind: str, values: Mapping[str, Any]) -> dict[str, str]:

@@ -81,12 +81,23 @@ def given_way(
             raise ValueError(f"{key}: got a {type(pool).__name__}, wanted a pooling module")
         for name in _shrinking(model, key, pool):
             layer = model.get_submodule(name)
+            _check_is_asked_for(model, name)
             if layer in chosen and chosen[layer][1] is not pool:
                 raise ValueError(
                     f"{name}: got two poolings, {chosen[layer][0]} is the same layer; wanted one"
                 )
             chosen[layer] = (tuple(every[layer]), pool)
     return chosen
+
+
+def _check_is_asked_for(model: nn.Module, name: str) -> None:
+    """Raises for a layer that is called without a look at its place."""
+    holder = model.get_submodule(name.rpartition(".")[0])
+    if isinstance(holder, torch._dynamo.eval_frame.OptimizedModule):
+        raise ValueError(
+            f"{name}: got a layer in a torch.compile of its own, which would go on calling it, "
+            "wanted one that can be exchanged; compile it by layer.compile(), or the network"
+        )
 
 
 def _shrinking(model: nn.Module, key: str, pool: nn.Module) -> list[str]:

@@ -21,10 +21,15 @@ class Slot:
     name: str | None  # for optimisers that were given named parameters
 
 
+def holds_any(optimizer: Optimizer, parameters: Iterable[nn.Parameter]) -> bool:
+    """Whether some of these are in its groups."""
+    held = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    return any(id(p) in held for p in parameters)
+
+
 def check_knows(optimizer: Optimizer, parameters: Iterable[nn.Parameter]) -> None:
     """Raises unless the optimiser holds some of these: one that holds none is another network's."""
-    held = {id(p) for group in optimizer.param_groups for p in group["params"]}
-    if not any(id(p) in held for p in parameters):
+    if not holds_any(optimizer, parameters):
         raise ValueError(
             f"optimizer: got a {type(optimizer).__name__} that holds no parameter of the model, "
             "wanted the one that trains it"

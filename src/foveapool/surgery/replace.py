@@ -13,9 +13,9 @@ from torch.optim import Optimizer
 
 from foveapool.surgery.geometry import Pair, first_number
 from foveapool.surgery.names import given_way, matching, network_in, standins
-from foveapool.surgery.optimiser import Slot, check_knows, swap_back, swap_parameters
+from foveapool.surgery.optimiser import Slot, check_knows, holds_any, swap_back, swap_parameters
 from foveapool.surgery.standin import MODES, ON_RESIZE, Mode, OnResize, StandIn
-from foveapool.surgery.suited import check_pool, check_stage, mode_of
+from foveapool.surgery.suited import check_pool, check_stage, mode_of, warn_of_other_holders
 from foveapool.surgery.visit import device_of
 
 
@@ -88,6 +88,7 @@ def replace(
     modes = {layer: mode_of(names[0], pool, mode) for layer, (names, pool) in chosen.items()}
     for layer, (names, pool) in chosen.items():
         check_pool(names[0], layer, pool, modes[layer])
+    warn_of_other_holders(model, chosen)
     places = standins(model)
     turn = 1 + max((standin.role.turn for standin in places), default=0)
     before = list(model.parameters())
@@ -143,8 +144,9 @@ def restore(model: nn.Module, *, optimizer: Optimizer | None = None) -> list[str
     """Brings every replaced layer back, the very modules; returns their names.
 
     `optimizer`, if it was given to `replace`, gets its old groups and their memory back; it has to
-    be given then. Another one that trains the network gets the layers' parameters in the place of
-    the poolings'. Nothing is changed if it is missing or another network's.
+    be given then; of two that followed in two calls, either will do. Another one that trains the
+    network gets the layers' parameters in the place of the poolings'. Nothing is changed if it is
+    missing or another network's.
     """
     model = _inside(model)
     places = standins(model)
@@ -162,9 +164,12 @@ def restore(model: nn.Module, *, optimizer: Optimizer | None = None) -> list[str
         for standin, names in own.items():
             for name in names:
                 _put(model, name, standin.release().to(first_number(standin, model)))
-        if optimizer in _followers(own):
-            leaving = _without(before, model.parameters())
-            swap_back(optimizer, leaving, next(iter(own)).role.slots)
+        leaving = _without(before, model.parameters())
+        follower = next(iter(_followers(own)), None)
+        # Where two train a part each, both are in use, and neither knows of the other's part.
+        apart = optimizer in followers and not holds_any(optimizer, leaving)
+        if follower is not None and (follower is optimizer or apart):
+            swap_back(follower, leaving, next(iter(own)).role.slots)
         elif optimizer is not None:
             # What another one remembered of these parameters is nothing to this one.
             _swapped(optimizer, model, before)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from torch import nn
@@ -56,3 +58,19 @@ def check_stage(
     """Raises if the layer cannot work at stride 1, tried on maps as near to its own as is known."""
     channels = getattr(layer, "in_channels", 1 if pool.mean is None else len(pool.mean))
     check_subsamples(name, layer, in_shape or pool.in_shape, channels, model)
+
+
+def warn_of_other_holders(model: nn.Module, layers: Collection[nn.Module]) -> None:
+    """Warns of layers that a module keeps in a plain list too, and may call from there."""
+    for name, module in model.named_modules():
+        for attribute, value in vars(module).items():
+            if attribute == "_modules" or not isinstance(value, (list, tuple, Mapping)):
+                continue
+            held = value.values() if isinstance(value, Mapping) else value
+            if any(isinstance(each, nn.Module) and each in layers for each in held):
+                warnings.warn(
+                    f"{name or 'model'}: got a layer to replace that stands in its "
+                    f"`{attribute}`, a {type(value).__name__}, too; called from there it stays the "
+                    "old one: make that an nn.ModuleList or nn.ModuleDict",
+                    stacklevel=3,
+                )

@@ -72,10 +72,12 @@ def first_line(error: BaseException) -> str:
 def dry_run(model: nn.Module) -> Iterator[None]:
     """Evaluation mode without gradients; every module's own mode is put back, come what may.
 
-    What is compiled runs as it was written: compiled code would pass hooks by.
+    What is compiled runs as it was written: compiled code would pass hooks by. Inference mode is
+    left for as long: torch counts no changes in place there, and `version_of` needs them.
     """
     device_of(model)
-    with evaluating(model), torch.compiler.set_stance("force_eager"):
+    counting = torch.inference_mode(False)
+    with counting, evaluating(model), torch.compiler.set_stance("force_eager"):
         yield
 
 

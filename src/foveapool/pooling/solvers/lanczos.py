@@ -24,7 +24,7 @@ SPARE = 4
 # As many matrices as stay in a core's own cache are written and factored at a time.
 CACHED = 4
 ROUNDS = 20
-# Above this cosine two components are no longer two: the space had fewer directions than they.
+# Above this cosine two components are no longer two, and values that fall by more have fallen.
 SAME = 1e-3
 
 
@@ -35,23 +35,26 @@ def iterate(
     start = start[:, : components + 2]
     space = _Space(pencil, components, start.shape[1])
     space.grow(times(start.float(), pencil.matrices.single[0]), FIRST_STEPS)
-    values = pencil.diagonal.new_empty(pencil.batch, components + 1)
+    values = pencil.diagonal.new_zeros(pencil.batch, components + 1)
     rows = pencil.diagonal.new_empty(pencil.batch, components + 1, pencil.size)
+    finished = torch.zeros(pencil.batch, dtype=torch.bool)
     left = torch.arange(pencil.batch)
     for _ in range(ROUNDS):
         found = space.answer()
+        # A growing space has ever larger values. Where one falls, A had fewer directions than the
+        # space has rows, and the others are rounding errors.
+        fallen = values[left, :components] - found.values[..., 0] > SAME * values[left, :1]
+        sound, good = ~fallen.any(1), found.good(tolerance)
         values[left, :components] = found.values[..., 0]
         rows[left, :components], rows[left, components:] = found.rows, space.following(found)
-        open_places = (~found.good(tolerance)).nonzero()
-        if len(open_places) < len(left):
-            chosen = open_places.flatten()
+        finished[left[sound & good]] = True
+        chosen = (sound & ~good).nonzero().flatten()
+        if len(chosen) < len(left):
             left = left[chosen]
             if len(left) == 0:
                 break
             found = space.keep(chosen)
         space.grow(unit(found.residual).float(), LATER_STEPS)
-    finished = torch.ones(pencil.batch, dtype=torch.bool)
-    finished[left] = False
     last = rows[:, components:]
     length = (last * pencil.times_metric(last)).sum(-1)
     values[:, components:] = (last * pencil.times_between(last)).sum(-1) / length
