@@ -27,6 +27,7 @@ from foveapool.records import Row
 from foveapool.report.study_figures import share_of
 from foveapool.report.tables import Table, paper_error, with_spread
 from foveapool.study.trials import DIVERGED, LOSS
+from foveapool.training.recipe import paper_recipe
 
 CHOICES = {
     "": "l2, as it is by default",
@@ -166,7 +167,7 @@ def final_norm() -> str:
 def _recipe_rate(row: Row) -> str:
     """All weights' learning rate: the recipe's, unless the command set another."""
     found = re.search(r"recipe\.lr=([\d.]+)", row.command)
-    return found[1] if found else "0.1"
+    return found[1] if found else f"{paper_recipe('resnet18', row.data).lr:g}"
 
 
 def _listed(values: Sequence[str], form: str) -> str:

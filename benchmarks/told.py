@@ -71,6 +71,7 @@ def best_bold(rows: Sequence[Row], digits: int = 1) -> list[str]:
 
     def cell(row: Row) -> str:
         text = with_spread(row.mean, row.deviation, digits)
+        # Written so that no p, of equal differences, counts as not told apart.
         return f"**{text}**" if row is best or not compare(row, best).p <= DOUBT else text
 
     return [cell(row) for row in rows]

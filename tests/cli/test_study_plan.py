@@ -4,9 +4,10 @@ import pytest
 from typer.testing import CliRunner
 
 from foveapool.cli.main import application
-from foveapool.cli.study import _changes, _time, _told
+from foveapool.cli.study import _changes, _time
 from foveapool.networks.resnet import PLACEMENTS
 from foveapool.records import COLUMNS
+from foveapool.report.told import in_words
 from foveapool.study.conduct import Plan
 from foveapool.study.presets import read_preset
 from foveapool.study.setting import Pool
@@ -63,8 +64,9 @@ def test_a_word_is_text_with_quotes_and_without(given, value):
 
 def test_trainings_of_different_settings_are_told_apart():
     pools = [Pool("closed-form", 3, 25), Pool("closed-form", 3, 25, components=4)]
-    told = [_told(training(pool)) for pool in pools]
-    told += [_told(training(pools[0], network="resnet18", placement=each)) for each in PLACEMENTS]
+    given = [training(pool) for pool in pools]
+    given += [training(pools[0], network="resnet18", placement=each) for each in PLACEMENTS]
+    told = [in_words(each.facts) for each in given]
     assert len(set(told)) == len(told)
 
 

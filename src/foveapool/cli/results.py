@@ -75,9 +75,9 @@ def results_command(
             for text in told_diverged(rows):
                 typer.echo(f"note: {text}", err=True)
         if claims:
-            # Of test errors, which are not among the rows of a search.
-            measured = [row for each in given for row in _rows(each)]
-            _print(claims_table(measured), form)
+            if selection:  # claims are of test errors, which are not among the rows of a search
+                rows = [row for each in given for row in _rows(each)]
+            _print(claims_table(rows), form)
 
 
 def show(rows: Iterable[Row], form: str) -> None:

@@ -21,16 +21,15 @@ from foveapool.cli.options import DataRoot, Device
 from foveapool.cli.results import show, told_diverged
 from foveapool.records import Row, append_rows, check_target, read_rows
 from foveapool.report.tables import latest
+from foveapool.report.told import in_words
 from foveapool.runs import Runs
 from foveapool.study.conduct import Plan, check_space, conduct, plan, so_far
 from foveapool.study.engine import Done, Engine, Here, Processes, Workers
 from foveapool.study.enough import check_images
 from foveapool.study.presets import preset_titles, read_preset
 from foveapool.study.ray_workers import RayWorkers
-from foveapool.study.setting import Pool
 from foveapool.study.study import Study, Tables
-from foveapool.study.training import Means, Training
-from foveapool.study.trials import label
+from foveapool.study.training import Means
 from foveapool.training.parallel import chosen_device
 
 ENGINES = ("local", "ray")
@@ -158,7 +157,7 @@ def _conduct(
             where = f"seed {training.seed}"
             if training.part is not None:
                 where = f"held-out part {training.part}"
-            what = _told(training)
+            what = in_words(training.facts)
             if training.recipe.epochs != study.recipe.epochs:
                 what += f", {training.recipe.epochs} epochs"
             wrong = f"{done.result['error']:.2f} % wrong"
@@ -171,24 +170,12 @@ def _conduct(
     typer.echo(f"in {runs.study(study.name)}")
 
 
-def _told(training: Training) -> str:
-    """Which poolings a training has, in words."""
-    words = [label(training.setting, training.recipe)]
-    for pool in training.setting.pools:
-        fit = f", alpha {pool.alpha}, {pool.norm}" if pool.is_fitted else ""
-        more = f", components {pool.components}" if pool.components != Pool.components else ""
-        words.append(f"layer {pool.layer}{fit}{more}")
-    if training.setting.pools and training.setting.placement:
-        words.append(training.setting.placement)
-    return ", ".join(words)
-
-
 def _say_so_far(study: Study, runs: Runs, results: Path | None, console: Console) -> None:
     tables = so_far(study, runs)
     _hand_over(tables, results, console)
     for trials in tables.unfinished:
         done = sum(runs.result(each.name, each.facts) is not None for each in trials.trainings)
-        what = _told(trials.trainings[0])
+        what = in_words(trials.trainings[0].facts)
         console.print(f"not finished: {what}, {done} of {len(trials.trainings)} seeds")
 
 

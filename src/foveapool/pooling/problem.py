@@ -181,10 +181,11 @@ class Problem:
 def _measured(pencil: Pencil, pairs: Eigenpairs) -> tuple[Tensor, Tensor]:
     """The residuals, and S_b / S_w of each pooled value, both (b, k)."""
     rows = pairs.vectors
-    image, metric = pencil.times_between(rows), pencil.times_metric(rows)
+    image, spread = pencil.times_between(rows), times(rows, pencil.matrices.within)
+    metric = spread.addcmul(rows, pencil.diagonal[:, None])
     between = (rows * image).sum(-1)
-    # Not what the metric has beside its diagonal: a large alpha leaves no digits of that.
-    within = (rows * times(rows, pencil.matrices.within)).sum(-1)
+    # Of B alone: what the metric has beside its diagonal keeps no digits at a large alpha.
+    within = (rows * spread).sum(-1)
     ratio = between / within.clamp(min=torch.finfo(rows.dtype).tiny)
     return pairs.residuals(image, metric), ratio
 

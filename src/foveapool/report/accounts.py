@@ -95,7 +95,7 @@ def family(
         name,
         sizes,
         first.settings.norm,
-        f"{first.components} components" if first.components != 2 else "",
+        f"components {first.components}" if first.components != 2 else "",
         "" if window is None else f"window {window}",
     )
     label = ", ".join(part for part in parts if part)
