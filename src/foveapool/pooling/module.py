@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from foveapool.pooling.grid import Centre, as_shape, average_weights, check_shapes
+from foveapool.pooling.product import pooled_rows
 from foveapool.pooling.resample import resample_weights, scaled_out_shape
 
 
@@ -43,12 +44,8 @@ def linear_pool2d(
         sums = rows.sum(-1, dtype=torch.promote_types(rows.dtype, torch.float32))
         bias = ((1 - sums)[:, None] * mean).to(rows.dtype)
     channels_last = not x.is_contiguous()
-    if channels_last and not weight.requires_grad:
-        maps, matrix = x.flatten(2).transpose(1, 2), rows.expand(batch, -1, -1)
-        if bias is None:
-            pooled = torch.bmm(matrix, maps)
-        else:
-            pooled = torch.baddbmm(bias.expand(batch, -1, -1), matrix, maps)
+    if channels_last:
+        pooled = pooled_rows(rows, x.flatten(2).transpose(1, 2), bias)
     else:
         # All samples and channels in one product, and so in one for the matrix's gradient.
         flat = x.reshape(batch * channels, inputs) @ rows.transpose(0, 1)
