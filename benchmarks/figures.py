@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from choices_tables import CHOICES_TABLES
+from endured_tables import ENDURED_TABLES
 from matplotlib.figure import Figure
 from pictures import draw
 from results_tables import RESULTS_TABLES
@@ -163,6 +164,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "passes": passes,
     "after": after,
     **CHOICES_TABLES,
+    **ENDURED_TABLES,
     **RESULTS_TABLES,
     **ROBUSTNESS_TABLES,
     **STUDY_TABLES,
