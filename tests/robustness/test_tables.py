@@ -6,6 +6,7 @@ import pytest
 
 from foveapool.robustness.compare import corruption_ratios, perturbation_ratios
 from foveapool.robustness.corruption_metrics import CorruptionTable
+from foveapool.robustness.corruptions import CORRUPTIONS
 from foveapool.robustness.flip_metrics import FlipTable
 from foveapool.robustness.groups import (
     GEOMETRIC_CORRUPTIONS,
@@ -14,8 +15,9 @@ from foveapool.robustness.groups import (
     STANDARD_CORRUPTIONS,
 )
 from foveapool.robustness.paper import paper
+from foveapool.robustness.perturbations import PERTURBATIONS
 from foveapool.robustness.result import RobustnessResult
-from foveapool.robustness.tables import tables
+from foveapool.robustness.tables import NEIGHBOURS, tables
 
 
 def named(found, name):
@@ -52,6 +54,19 @@ def test_without_the_reconstructed_row_they_do_not():
     # Motion blur is the same at severities 3 and 4.
     far = [name for name in ratios if abs(ratios[name] - paper().ce[name]) > 0.015]
     assert len(far) == 14 and "motion_blur" not in far
+
+
+@pytest.mark.parametrize("severity, level", [(1, 2), (2, 3)])
+def test_the_papers_flips_under_noise_are_too_few_to_be_against_the_clean_frame(severity, level):
+    """Each wrong answer beyond those to clean images is one that has changed."""
+    file, errors = f"gaussian_noise_{level}", paper().baseline.corruptions
+    (deviation,) = CORRUPTIONS["gaussian_noise"].severities[severity - 1]
+    assert PERTURBATIONS[file].parameters == {"deviation": deviation}
+    changed = errors.errors["gaussian_noise"][severity] - errors.clean
+    assert paper().baseline.perturbations.flip_probability[file] < changed
+    (told,) = [each for each in tables(result(0.9), data="cifar10") if NEIGHBOURS in each.notes]
+    assert told.name == "perturbations-non-geometric"
+    assert all(NEIGHBOURS not in each.notes for each in tables(result(0.9), data="svhn"))
 
 
 def test_the_groups_are_the_papers():

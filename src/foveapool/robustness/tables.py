@@ -39,6 +39,11 @@ LEVELS = (
     "Mean flip probabilities and mFR take the noises at level 1, as their authors do; the flip "
     "rates that are counted average the levels, as the paper does."
 )
+NEIGHBOURS = (
+    "Flips under noise are ours against the clean first frame, as their authors count. The paper's "
+    "are too few for that, by its own errors under the same noise: most likely it compares "
+    "neighbouring frames."
+)
 
 
 @dataclass(frozen=True)
@@ -157,6 +162,8 @@ def perturbation_table(
         notes.append(_counts("flip rate", f"{group} perturbations", names, ratios, theirs))
         if any(is_noise(name) and len(levels(ours, name)) < len(NOISE_LEVELS) for name in names):
             notes.append("Flip rates are over the levels shown, not over all three.")
+    if printed is not None and any(map(is_noise, names)):
+        notes.append(NEIGHBOURS)
     titles = [paper().perturbation_titles[name] for name in names]
     title = f"Perturbations, {group}: flip probability %"
     header = ("", "level", *titles)
