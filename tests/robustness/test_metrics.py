@@ -152,6 +152,16 @@ def test_the_groups_are_the_authors():
     assert (len(metrics.STANDARD_CORRUPTIONS), len(metrics.ALL_CORRUPTIONS)) == (15, 19)
 
 
+def test_flips_between_neighbours_are_counted_for_noises_alone_and_in_batches():
+    rates = FlipRates()
+    for batch in ([[0, 1, 1, 1, 2]], [[0, 0, 0, 0, 0]]):
+        rates.update("shot_noise_2", batch)
+        rates.update("tilt", batch)
+    found = rates.compute()
+    assert found.flip_probability == {"shot_noise_2": 4 / 8, "tilt": 2 / 8}
+    assert found.neighbour_flips == {"shot_noise_2": 2 / 8}
+
+
 def test_a_mean_at_difficulty_two_takes_the_second_noise_level():
     rates = FlipRates(difficulty=2)
     rates.update("shot_noise", [[0, 1, 0, 1, 0]])

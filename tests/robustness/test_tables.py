@@ -1,6 +1,7 @@
 """Tables beside the paper's: its own figures come out, its claims are counted, gaps are marked."""
 
 import csv
+from dataclasses import replace
 
 import pytest
 
@@ -16,7 +17,7 @@ from foveapool.robustness.groups import (
 )
 from foveapool.robustness.paper import paper
 from foveapool.robustness.perturbations import PERTURBATIONS
-from foveapool.robustness.result import RobustnessResult
+from foveapool.robustness.result import RobustnessResult, mean_of
 from foveapool.robustness.tables import NEIGHBOURS, tables
 
 
@@ -67,6 +68,27 @@ def test_the_papers_flips_under_noise_are_too_few_to_be_against_the_clean_frame(
     (told,) = [each for each in tables(result(0.9), data="cifar10") if NEIGHBOURS in each.notes]
     assert told.name == "perturbations-non-geometric"
     assert all(NEIGHBOURS not in each.notes for each in tables(result(0.9), data="svhn"))
+
+
+def test_flips_between_neighbours_stand_beside_the_papers_where_they_were_counted():
+    def with_neighbours(scale):
+        flips = {name: scale * 0.01 for name in PERTURBATION_FILES if "noise" in name}
+        found = result(scale)
+        counted = replace(found.perturbations, neighbour_flips=flips)
+        return replace(found, perturbations=counted)
+
+    ours, baseline = with_neighbours(0.9), with_neighbours(1.0)
+    table = named(tables(ours, baseline, "cifar10"), "perturbations-non-geometric")
+    (column,) = [i for i, title in enumerate(table.header[1:]) if title == "Shot"]
+    assert [row[column] for row in rows_of(table, "ours, neighbours")] == ["0.90"] * 3
+    assert [row[column] for row in rows_of(table, "baseline, neighbours")] == ["1.00"] * 3
+    (rates,) = rows_of(table, "flip rate, neighbours")
+    assert rates[column] == "90.0" and "-" in rates
+    for pair in ((ours, result(1.0)), (result(0.9), baseline), (result(0.9), result(1.0))):
+        older = named(tables(*pair, "cifar10"), "perturbations-non-geometric")
+        assert not rows_of(older, "flip rate, neighbours")
+    assert mean_of([ours, ours]).perturbations.neighbour_flips["shot_noise"] == pytest.approx(0.009)
+    assert not mean_of([ours, result(1.0)]).perturbations.neighbour_flips
 
 
 def test_the_groups_are_the_papers():

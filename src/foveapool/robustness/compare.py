@@ -51,14 +51,17 @@ def corruption_ratios(ours: RobustnessResult, baseline: RobustnessResult) -> dic
     return found
 
 
-def perturbation_ratios(ours: RobustnessResult, baseline: RobustnessResult) -> dict[str, float]:
+def perturbation_ratios(
+    ours: RobustnessResult, baseline: RobustnessResult, neighbours: bool = False
+) -> dict[str, float]:
     """The flip rate of each perturbation; one that never flips the baseline is left out.
 
-    As in the paper: the levels of a noise are averaged first, then divided.
+    As in the paper: the levels of a noise are averaged first, then divided. With `neighbours`
+    those of noises alone, from flips between neighbouring frames.
     """
     found = {}
     for name in ALL_PERTURBATIONS:
-        mine, theirs = levels(ours, name), levels(baseline, name)
+        mine, theirs = (levels(each, name, neighbours) for each in (ours, baseline))
         if mine and mine.keys() != theirs.keys():
             raise ValueError(
                 f"{name}: got flips of {', '.join(mine)}, of the baseline those of "
@@ -69,10 +72,11 @@ def perturbation_ratios(ours: RobustnessResult, baseline: RobustnessResult) -> d
     return found
 
 
-def levels(result: RobustnessResult, name: str) -> dict[str, float]:
+def levels(result: RobustnessResult, name: str, neighbours: bool = False) -> dict[str, float]:
     """The flip probabilities of a perturbation by file, of a noise those of all levels there."""
     files = dict.fromkeys(at_level(name, level) for level in NOISE_LEVELS)
-    flips = result.perturbations.flip_probability
+    found = result.perturbations
+    flips = found.neighbour_flips if neighbours else found.flip_probability
     return {file: flips[file] for file in files if file in flips}
 
 

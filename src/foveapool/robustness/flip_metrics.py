@@ -7,7 +7,7 @@ or at difficulty d with the frame d earlier. Scores are (V, F, K): sequences, fr
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -109,14 +109,17 @@ def over_levels(values: Mapping[str, float]) -> dict[str, float]:
 class FlipTable:
     """The stability of one model, by file: "tilt", "shot_noise", "shot_noise_2", ...
 
-    The distances hold the files that were given as scores. `names` are perturbations without their
-    level, by default all 14; a mean at difficulty d takes each noise's file of level d.
+    The distances hold the files that were given as scores. `neighbour_flips` are those of noises
+    between neighbouring frames, both noisy: not what the authors of the sets count, but what the
+    paper seems to. `names` are perturbations without their level, by default all 14; a mean at
+    difficulty d takes each noise's file of level d.
     """
 
     flip_probability: dict[str, float]
     top5_distance: dict[str, float]
     zipf_distance: dict[str, float]
     difficulty: int = 1
+    neighbour_flips: dict[str, float] = field(default_factory=dict)
 
     def mfp(self, names: Iterable[str] = ALL_PERTURBATIONS) -> float:
         """The mean flip probability."""
@@ -165,6 +168,8 @@ class FlipRates:
         before, after = _compared(guessed, noise, self.difficulty)
         self._check_metrics(name, with_scores=given.dim() == 3)
         self._add("flip_probability", name, before != after)
+        if noise:
+            self._add("neighbour_flips", name, guessed[:, :-1] != guessed[:, 1:])
         if given.dim() == 3:
             sigma = rank_changes(*_compared(given, noise, self.difficulty))
             self._add("top5_distance", name, top5_distances(sigma))
@@ -187,7 +192,7 @@ class FlipRates:
     def compute(self) -> FlipTable:
         """The means of all batches so far."""
         found: dict[str, dict[str, float]] = {}
-        for metric in ("flip_probability", "top5_distance", "zipf_distance"):
+        for metric in ("flip_probability", "neighbour_flips", "top5_distance", "zipf_distance"):
             sums = {name: self._sums.get((metric, name)) for name in PERTURBATION_FILES}
             found[metric] = {name: each[0] / each[1] for name, each in sums.items() if each}
         return FlipTable(**found, difficulty=self.difficulty)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from foveapool.robustness.corruption_metrics import CorruptionTable
@@ -20,8 +20,8 @@ class RobustnessResult:
     """Errors and flips of one classifier as fractions; parts that were not asked for are empty.
 
     corruptions: `.errors[name][severity]`, `.clean`, and CE, mCE by methods. perturbations: by
-    file, `.flip_probability["shot_noise_2"]`, `.top5_distance`, `.zipf_distance`, and mean flip
-    rates by methods. trials: how many networks this is the mean of.
+    file, `.flip_probability["shot_noise_2"]`, `.neighbour_flips`, `.top5_distance`,
+    `.zipf_distance`, and mean flip rates by methods. trials: how many networks this is the mean of.
     """
 
     corruptions: CorruptionTable
@@ -67,6 +67,7 @@ class RobustnessResult:
             found |= {f"error %, {name}, severity {s}": 100 * e for s, e in errors.items()}
         for what, scale, values in (
             ("flip probability %", 100, flips.flip_probability),
+            ("flips between neighbours %", 100, flips.neighbour_flips),
             ("top-5 distance", 1, flips.top5_distance),
             ("Zipf distance", 1, flips.zipf_distance),
         ):
@@ -78,6 +79,9 @@ def mean_of(results: Sequence[RobustnessResult]) -> RobustnessResult:
     """The mean over trials of one kind of network, as the paper averages over five models."""
     if not results:
         raise ValueError("results: got none, wanted those of one trial or more")
+    if not all(result.perturbations.neighbour_flips for result in results):
+        # Results of before these were counted have none; all else can be averaged.
+        results = [_without_neighbours(result) for result in results]
     first = results[0].figures().keys()
     for result in results[1:]:
         if different := first ^ result.figures().keys():
@@ -92,6 +96,10 @@ def mean_of(results: Sequence[RobustnessResult]) -> RobustnessResult:
     mean = {part: _mean([each[part] for each in values], weights) for part in values[0]}
     mean["perturbations"]["difficulty"] = results[0].perturbations.difficulty
     return RobustnessResult.from_dict({**mean, "trials": sum(weights)})
+
+
+def _without_neighbours(result: RobustnessResult) -> RobustnessResult:
+    return replace(result, perturbations=replace(result.perturbations, neighbour_flips={}))
 
 
 def _mean(values: Sequence[Any], weights: Sequence[int]) -> Any:

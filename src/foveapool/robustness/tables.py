@@ -40,9 +40,9 @@ LEVELS = (
     "rates that are counted average the levels, as the paper does."
 )
 NEIGHBOURS = (
-    "Flips under noise are ours against the clean first frame, as their authors count. The paper's "
-    "are too few for that, by its own errors under the same noise: most likely it compares "
-    "neighbouring frames."
+    "Flips under noise are against the clean first frame, as their authors count. The paper's are "
+    "too few for that, by its own errors under the same noise: most likely it compares "
+    "neighbouring frames, and only such flips can stand beside its own."
 )
 
 
@@ -150,16 +150,19 @@ def perturbation_table(
 ) -> Table:
     """Flip probabilities, those of noises by level, and flip rates, as in Table 3."""
     rows, notes = [], []
-    for model, result in _models(ours, baseline, printed):
-        for level in NOISE_LEVELS:
-            cells = [_flips(result, name, level) for name in names]
-            if any(cell not in ("", NONE) for cell in cells):
-                rows.append((model, str(level), *cells))
+    models = _models(ours, baseline, printed)
+    for model, result in models:
+        rows += _flip_rows(model, names, result.perturbations.flip_probability)
+    for model, result in models if printed is not None else ():
+        rows += _flip_rows(f"{model}, neighbours", names, result.perturbations.neighbour_flips)
     if baseline is not None:
         ratios = perturbation_ratios(ours, baseline)
         theirs = {} if printed is None else printed.rate
         rows += _ratio_rows("flip rate", names, ratios, theirs)
         notes.append(_counts("flip rate", f"{group} perturbations", names, ratios, theirs))
+        if printed is not None and baseline.perturbations.neighbour_flips:
+            between = perturbation_ratios(ours, baseline, neighbours=True)
+            rows += _ratio_rows("flip rate, neighbours", names, between, {})
         if any(is_noise(name) and len(levels(ours, name)) < len(NOISE_LEVELS) for name in names):
             notes.append("Flip rates are over the levels shown, not over all three.")
     if printed is not None and any(map(is_noise, names)):
@@ -186,11 +189,23 @@ def _error(result: RobustnessResult, name: str, severity: int) -> str:
     return NONE if error is None else f"{100 * error:.1f}"
 
 
-def _flips(result: RobustnessResult, name: str, level: int) -> str:
-    if level > 1 and not is_noise(name):
-        return ""
-    flips = result.perturbations.flip_probability.get(at_level(name, level))
-    return NONE if flips is None else f"{100 * flips:.2f}"
+def _flip_rows(
+    model: str, names: Sequence[str], flips: Mapping[str, float]
+) -> list[tuple[str, ...]]:
+    """A row a level, of what there is."""
+    rows = []
+    for level in NOISE_LEVELS:
+        cells = [
+            "" if level > 1 and not is_noise(name) else _percent(flips.get(at_level(name, level)))
+            for name in names
+        ]
+        if any(cell not in ("", NONE) for cell in cells):
+            rows.append((model, str(level), *cells))
+    return rows
+
+
+def _percent(share: float | None) -> str:
+    return NONE if share is None else f"{100 * share:.2f}"
 
 
 def _ratio_rows(

@@ -50,14 +50,13 @@ def robustness_rows(
     columns: Mapping[str, Any],
 ) -> list[Row]:
     """A row for each figure over some trials, and for each ratio of their mean to a baseline."""
-    figures = [each.figures() for each in results]
+    figures, ours = [each.figures() for each in results], mean_of(results)
     rows = []
-    for metric in figures[0]:
+    for metric in ours.figures():
         values = [each[metric] for each in figures]
         rows.append(Row(metric=metric, **moments(values), **columns))
     if baseline is None:
         return rows
-    ours = mean_of(results)
     for what, ratios in (
         (CE, corruption_ratios(ours, baseline)),
         (FLIP_RATE, perturbation_ratios(ours, baseline)),
