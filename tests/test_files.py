@@ -38,9 +38,25 @@ def holder(path, seconds):
 
 def test_leftovers_of_one_file_are_cleared_and_no_others(tmp_path):
     for name in (".file.x1", ".file.x2", ".files.x1", "file", ".other.x1"):
-        (tmp_path / name).write_text("")
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "begun").write_text("")
     clear_leftovers(tmp_path / "file")
     assert sorted(path.name for path in tmp_path.iterdir()) == [".files.x1", ".other.x1", "file"]
+    clear_leftovers(tmp_path / "*e*")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_what_a_killed_process_wrote_beside_its_file_is_cleared_too(tmp_path):
+    """safetensors writes to a file of its own naming first."""
+    path = tmp_path / "file"
+    writing = "import os, runpy, sys; from pathlib import Path\n"
+    writing += "with runpy.run_path(sys.argv[1])['replacing'](Path(sys.argv[2])) as temporary:\n"
+    writing += "    temporary.with_name('.tmp12345').write_text('half')\n"
+    writing += "    os.kill(os.getpid(), 9)"
+    subprocess.run([sys.executable, "-c", writing, files.__file__, str(path)], check=False)
+    assert len(list(tmp_path.rglob(".tmp12345"))) == 1
+    clear_leftovers(path)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_file_is_replaced_when_it_is_complete(tmp_path):
@@ -48,7 +64,7 @@ def test_a_file_is_replaced_when_it_is_complete(tmp_path):
     write_text(path, "old")
     with replacing(path) as temporary:
         temporary.write_text("new")
-        assert path.read_text() == "old" and temporary.parent == tmp_path
+        assert path.read_text() == "old" and temporary.parent.parent == tmp_path
     assert path.read_text() == "new"
     assert path.stat().st_mode & 0o777 == 0o644
 

@@ -116,7 +116,9 @@ def test_what_a_killed_process_was_writing_is_swept_away(tmp_path):
     runs = Runs(tmp_path)
     runs.begin("a", FACTS)
     for name in ("operator-3.safetensors", "operator-3.json", "weights.safetensors", RESULT):
-        (runs.folder("a") / f".{name}.k9").write_text("half")
+        begun = runs.folder("a") / f".{name}.k9"
+        begun.mkdir()
+        (begun / name).write_text("half")
     (runs.folder("a") / "checkpoint.safetensors").write_text("whole")
     with runs.claimed("a", FACTS) as folder:
         assert files(folder) == ["checkpoint.safetensors", TRAINING]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,19 +17,18 @@ from pathlib import Path
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A file beside `path` to write to, which takes its place when it is complete."""
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    os.close(handle)
-    temporary = Path(name)
-    try:
+    """A file near `path` to write to, which takes its place when it is complete.
+
+    In a folder of its own: a library may write beside it first, and what a killed process leaves of
+    that goes with the folder.
+    """
+    with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
+        temporary = Path(folder) / path.name
         yield temporary
         with open(temporary, "rb+") as written:
             os.fsync(written.fileno())
         os.chmod(temporary, 0o644)
         os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
 
 
 def check_file_place(path: Path) -> None:
@@ -73,9 +73,12 @@ def made_folder(path: str | os.PathLike[str], purpose: str) -> Path:
 
 
 def clear_leftovers(path: Path) -> None:
-    """Removes what killed processes had begun to write to `path`; for who alone may write it."""
+    """Removes what killed processes had begun to write to `path`; for who alone may write it.
+
+    Its name may be a pattern, "*.npy" say.
+    """
     for leftover in path.parent.glob(f".{path.name}.*"):
-        leftover.unlink(missing_ok=True)
+        shutil.rmtree(leftover, ignore_errors=True)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -1,4 +1,4 @@
-"""Scatter of smooth maps to solve on, and how answers to it are compared."""
+"""Scatter of smooth maps to solve on, and how scatters and answers to them are compared."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from foveapool.pooling.accumulate import compute_scatter
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.pooling.scatter import Scatter
 from foveapool.pooling.solvers import SOLVERS
+
+from .oracles import distance
 
 Array = NDArray[np.float64]
 Shape = tuple[int, ...]
@@ -56,6 +58,16 @@ def scatter_of(between: Tensor, within: Tensor, shape: Shape, rank: int = 16) ->
 
 def white(shape: Shape) -> Tensor:
     return torch.eye(torch.Size(shape).numel(), dtype=torch.float64)
+
+
+def assert_equal(
+    scatter: Scatter, wanted: tuple[object, object] | Scatter, tolerance: float = 1e-10
+) -> None:
+    """A and B are those that were wanted, but for so small a part of them."""
+    if isinstance(wanted, Scatter):
+        wanted = wanted.between, wanted.within
+    assert distance(scatter.between, wanted[0]) < tolerance
+    assert distance(scatter.within, wanted[1]) < tolerance
 
 
 def up_to_sign(one: Tensor, other: Tensor, chosen: Tensor | None = None) -> float:

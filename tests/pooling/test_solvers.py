@@ -1,6 +1,6 @@
-"""One suite for all solvers: A p = mu (B + alpha C_m) p against scipy, numpy and known answers.
+"""One suite for all solvers: on scatter as maps have it, against scipy, numpy and their own terms.
 
-Maps have more places than the iterative solver hands to LAPACK at once, so that it does the work.
+Problems with a twist are in test_solvers_hard_problems.py.
 """
 
 from __future__ import annotations
@@ -8,101 +8,30 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 import pytest
-import scipy.linalg
 import torch
-from numpy.typing import NDArray
-from torch import Tensor
-from torch.nn import functional
 
-from foveapool.pooling import grid
-from foveapool.pooling.accumulate import compute_scatter
-from foveapool.pooling.scatter import Scatter
-from foveapool.pooling.solvers import SOLVERS, Eigenpairs, Matrices, Pencil, Solver, krylov
+from foveapool.pooling.solvers import SOLVERS, Eigenpairs, Matrices, Pencil, krylov
 
-Array = NDArray[np.float64]
-Shape = tuple[int, ...]
+from .eigenproblems import (
+    ALPHAS,
+    CASES,
+    ROUTES,
+    Array,
+    alphas,
+    cases,
+    iterative,
+    realistic,
+    residuals,
+    solvers,
+    zeros,
+)
 
-
-def krylov_of_large_maps(
-    pencil: Pencil, components: int, tolerance: float = 1e-8, start: Tensor | None = None
-) -> Eigenpairs:
-    """The default solver without its own way with small maps."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(krylov, "SMALL", 0)
-        return krylov.solve(pencil, components, tolerance, start)
-
-
-ROUTES: dict[str, Solver] = {**SOLVERS, "krylov of large maps": krylov_of_large_maps}
-NAMES = sorted(ROUTES)
-iterative = pytest.mark.parametrize("route", ["krylov", "krylov of large maps"])
-# In shape, out shape, window: shared matrices twice, matrices of its own for each place once.
-CASES: dict[str, tuple[Shape, Shape, int | None]] = {
-    "square": ((12, 12), (4, 3), None),
-    "oblong": ((20, 10), (4, 3), None),
-    "windowed": ((20, 10), (5, 2), 6),
-}
-ALPHAS = (1.0, 25.0, 400.0, 5000.0)
 COMPONENTS = (1, 2, 4)
-
-solvers = pytest.mark.parametrize("solver", NAMES)
-cases = pytest.mark.parametrize("case", list(CASES))
-alphas = pytest.mark.parametrize("alpha", ALPHAS)
 counts = pytest.mark.parametrize("components", COMPONENTS)
-
-
-def smooth(count: int, channels: int, shape: Shape, generator: torch.Generator) -> Tensor:
-    """White noise, blurred: neighbouring pixels agree, as in feature maps."""
-    maps = torch.randn(count, channels, *shape, generator=generator, dtype=torch.float64)
-    for _ in range(2):
-        maps = functional.avg_pool2d(maps, 3, stride=1, padding=1)
-    return maps / maps.std()
-
-
-@cache
-def smooth_scatter(shape: Shape, classes: int = 10, channels: int = 8) -> Scatter:
-    generator = torch.Generator().manual_seed(0)
-    labels = torch.arange(20 * classes) % classes
-    means = smooth(classes, channels, shape, generator)
-    maps = smooth(len(labels), channels, shape, generator)
-    return compute_scatter(maps + 0.5 * means[labels], labels)
-
-
-@dataclass(frozen=True)
-class Case:
-    """A block of eigenproblems, and what scipy says of them, largest eigenvalue first."""
-
-    pencil: Pencil
-    between: list[Array]
-    metric: list[Array]
-    values: Array
-    vectors: Array  # (b, n, n), one vector a row
-
-
-def posed(between: Tensor, within: Tensor, diagonal: Tensor) -> Case:
-    """The problems with A and B, (n, n) or (b, n, n), and the diagonals D (b, n)."""
-    A = [one.numpy() for one in between.expand(len(diagonal), *between.shape[-2:])]
-    B = [one.numpy() for one in within.expand(len(diagonal), *within.shape[-2:])]
-    metric = [b + np.diag(d) for b, d in zip(B, diagonal.numpy(), strict=True)]
-    exact = [scipy.linalg.eigh(a, b) for a, b in zip(A, metric, strict=True)]
-    values = np.stack([w[::-1] for w, _ in exact])
-    vectors = np.stack([v.T[::-1] for _, v in exact])
-    return Case(Pencil(Matrices(between, within), diagonal), A, metric, values, vectors)
-
-
-@cache
-def realistic(case: str, alpha: float) -> Case:
-    in_shape, out_shape, window = CASES[case]
-    scatter = smooth_scatter(in_shape)
-    penalty = grid.penalty(in_shape, out_shape)
-    if window is None:
-        return posed(scatter.between, scatter.within, alpha * penalty)
-    index = grid.windows(in_shape, out_shape, window)
-    return posed(*scatter.blocks(index), alpha * penalty.gather(1, index))
 
 
 @cache
@@ -110,16 +39,6 @@ def answer(solver: str, case: str, alpha: float, components: int) -> tuple[Array
     """Eigenvalues (b, k + 1) and rows (b, k, n)."""
     pairs = ROUTES[solver](realistic(case, alpha).pencil, components, 1e-8, None)
     return pairs.values.numpy(), pairs.vectors.numpy()
-
-
-def residuals(case: Case, pairs: Eigenpairs) -> Array:
-    """||A p - mu (B + D) p|| / ||A p||, written out."""
-    found = np.zeros(pairs.vectors.shape[:2])
-    for (m, i), _ in np.ndenumerate(found):
-        p, mu = pairs.vectors[m, i].numpy(), float(pairs.values[m, i])
-        image = case.between[m] @ p
-        found[m, i] = np.linalg.norm(image - mu * (case.metric[m] @ p)) / np.linalg.norm(image)
-    return found
 
 
 def up_to_sign(one: Array, other: Array) -> float:
@@ -235,120 +154,6 @@ def test_a_tolerance_out_of_reach_still_ends_in_the_right_answer(route):
     assert residuals(exact, pairs).max() <= 1e-12
     error = np.abs(pairs.values.numpy() - exact.values[:, :3]) / exact.values[:, :1]
     assert error.max() <= 1e-12
-
-
-@solvers
-@pytest.mark.parametrize("kind", ["noise", "answer", "one row", "more rows than components"])
-def test_the_answer_does_not_depend_on_the_start(solver, kind):
-    case = realistic("oblong", 25.0)
-    batch, size = case.values.shape
-    noise = torch.randn(
-        batch, 9, size, generator=torch.Generator().manual_seed(1), dtype=torch.float64
-    )
-    start = {
-        "noise": noise[:, :4],
-        "answer": torch.from_numpy(case.vectors[:, :2].copy()),
-        "one row": noise[:, :1],
-        "more rows than components": noise,
-    }[kind]
-    pairs = ROUTES[solver](case.pencil, 2, 1e-8, start)
-    error = np.abs(pairs.values[:, :2].numpy() - case.values[:, :2]) / case.values[:, :1]
-    assert error.max() <= 1e-9
-    assert residuals(case, pairs).max() <= 1e-8
-
-
-@solvers
-@pytest.mark.parametrize("alpha", [1e-3, 1.0, 1e4])
-def test_independent_pixels_give_indicators(solver, alpha):
-    # With diagonal A and B every pixel is an eigenvector, of A_ii / (B_ii + alpha C_ii).
-    generator = torch.Generator().manual_seed(2)
-    signal, noise = torch.rand(2, 144, generator=generator, dtype=torch.float64) + 0.1
-    diagonal = alpha * grid.penalty((12, 12), (4, 4))
-    case = posed(signal.diag(), noise.diag(), diagonal)
-    ratio, order = (signal / (noise + diagonal)).sort(1, descending=True)
-    pairs = ROUTES[solver](case.pencil, 2, 1e-8, None)
-    rows = pairs.vectors / pairs.vectors.norm(dim=-1, keepdim=True)
-    assert torch.allclose(pairs.values[:, :2], ratio[:, :2], rtol=1e-9, atol=0)
-    expected = functional.one_hot(order[:, :2], 144).double()
-    # Two pixels with nearly the same ratio may mix.
-    apart = (ratio[:, 1:3] < (1 - 1e-3) * ratio[:, :2]).all(1)
-    assert apart.sum() > 12
-    assert (rows.abs() - expected)[apart].abs().max() <= 1e-6
-
-
-@solvers
-def test_eigenvalues_that_are_equal_are_all_found(solver):
-    # White signal and noise: the four pixels around a centre between pixels are equally good.
-    eye = torch.eye(144, dtype=torch.float64)
-    diagonal = grid.penalty((12, 12), (6, 6), "aligned")
-    case = posed(eye, eye, diagonal)
-    pairs = ROUTES[solver](case.pencil, 4, 1e-8, None)
-    assert torch.allclose(pairs.values[:, :4], zeros(36, 4) + 2 / 3, rtol=1e-9)
-    assert residuals(case, pairs).max() <= 1e-8
-
-
-@solvers
-def test_the_scale_of_the_matrices_does_not_matter(solver):
-    case = realistic("square", 25.0)
-    between, within = case.pencil.matrices.between, case.pencil.matrices.within
-    for factor in (1e-12, 1e12):
-        matrices = Matrices(factor * between, factor * within)
-        scaled = Pencil(matrices, factor * case.pencil.diagonal)
-        pairs = ROUTES[solver](scaled, 2, 1e-8, None)
-        error = np.abs(pairs.values[:, :2].numpy() - case.values[:, :2]) / case.values[:, :1]
-        assert error.max() <= 1e-9
-        # Without the factor, which both sides have.
-        assert residuals(case, pairs).max() <= 1e-8
-
-
-@solvers
-@pytest.mark.parametrize("alpha", [25.0, 5000.0])
-@pytest.mark.parametrize(("classes", "channels"), [(2, 1), (2, 2), (2, 4), (10, 1)])
-def test_few_classes_and_channels_are_enough(solver, alpha, classes, channels):
-    # A has rank (classes - 1) * channels: what the search can find is soon exhausted.
-    scatter = smooth_scatter((16, 16), classes, channels)
-    case = posed(scatter.between, scatter.within, alpha * grid.penalty((16, 16), (4, 2)))
-    components = min(2, scatter.rank_bound)
-    pairs = ROUTES[solver](case.pencil, components, 1e-8, None)
-    error = np.abs(pairs.values.numpy() - case.values[:, : components + 1]) / case.values[:, :1]
-    assert error[:, :-1].max() <= 1e-9
-    assert residuals(case, pairs).max() <= 1e-8
-
-
-@iterative
-def test_eigenvectors_to_start_from_do_not_hide_larger_ones(route):
-    # Three pixels that know nothing of each other; the start is the answer but for the best one.
-    signal = zeros(144)
-    signal[[0, 70, 143]] = torch.tensor([9.0, 1.0, 4.0], dtype=torch.float64)
-    case = posed(signal.diag(), torch.eye(144).double(), 1e-3 * grid.penalty((12, 12), (2, 2)))
-    start = functional.one_hot(torch.tensor([143, 70, 71, 72]), 144).double().expand(4, -1, -1)
-    pairs = ROUTES[route](case.pencil, 2, 1e-8, start)
-    error = np.abs(pairs.values[:, :2].numpy() - case.values[:, :2]) / case.values[:, :1]
-    assert error.max() <= 1e-9
-
-
-@iterative
-def test_a_metric_that_float32_takes_for_singular_is_none_in_float64(route):
-    # Twenty patterns and next to nothing besides: the smallest eigenvalue is 1e-9 of the largest.
-    generator = torch.Generator().manual_seed(4)
-    patterns = torch.randn(144, 20, generator=generator, dtype=torch.float64)
-    within = patterns @ patterns.mT + 1e-7 * torch.eye(144, dtype=torch.float64)
-    between = smooth_scatter((12, 12)).between
-    case = posed(between, within, 1e-7 * grid.penalty((12, 12), (2, 2)))
-    pairs = ROUTES[route](case.pencil, 2, 1e-8, None)
-    error = np.abs(pairs.values[:, :2].numpy() - case.values[:, :2]) / case.values[:, :1]
-    assert error.max() <= 1e-6
-    assert residuals(case, pairs).max() <= 1e-6
-
-
-def test_a_problem_without_a_further_eigenvalue_has_a_zero_there():
-    case = posed(torch.diag(torch.tensor([3.0, 1.0])).double(), torch.eye(2).double(), zeros(1, 2))
-    pairs = SOLVERS["dense"](case.pencil, 2, 1e-8, None)
-    assert pairs.values.tolist() == [[pytest.approx(3.0), pytest.approx(1.0), 0.0]]
-
-
-def zeros(*shape: int) -> Tensor:
-    return torch.zeros(*shape, dtype=torch.float64)
 
 
 def test_the_residual_of_an_exact_pair_is_nothing_and_of_another_vector_is_not():

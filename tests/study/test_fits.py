@@ -76,7 +76,9 @@ def test_what_a_killed_process_left_of_a_scatter_is_removed(runs, monkeypatch):
         """As if by SIGKILL: nobody tidies up."""
 
     def write_and_die(scatter, path):
-        (folder / f".{path.name}.half").write_text("half")
+        begun = folder / f".{path.name}.half"
+        begun.mkdir()
+        (begun / path.name).write_text("half")
         raise Killed
 
     with monkeypatch.context() as patch:

@@ -91,7 +91,7 @@ def test_other_choices_under_a_name_that_is_at_work_are_refused(tmp_path, folder
 
 def test_other_choices_take_the_folder_over_when_nobody_is_at_work(tmp_path, folder):
     conduct(STUDY, engine(tmp_path / "runs"))
-    (folder / ".study.json.k9").write_text("half")
+    (folder / ".study.json.k9").mkdir()
     with working_on(OTHER, folder):
         assert names(folder) == [] and note(folder)["facts"]["seeds"] == 1
         assert not list(folder.glob("*.csv")) and not list(folder.glob(".*"))

@@ -1,4 +1,7 @@
-"""The replaced layers as a small adapter on disk, for a fresh network of the same kind."""
+"""The replaced layers as a small adapter on disk, for a fresh network of the same kind.
+
+What is no adapter, or one for another network, is in test_adapter_refusals.py.
+"""
 
 from __future__ import annotations
 
@@ -7,32 +10,15 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 import foveapool as fp
 from foveapool import ClosedFormPooling, LinearPool2d, replace, restore
 from foveapool.pooling.storage import load_tensors, save_tensors
 
-from .toys import MAIN, POOL, SHORTCUT, anatomy, loader, pictures, toy
+from .adapters import CONFIG, LAYERS, WEIGHTS, fitted, modes, saved
+from .toys import MAIN, SHORTCUT, anatomy, loader, pictures, toy
 from .zoo import NETWORKS, answer, batches, images, network
-
-LAYERS = [MAIN, SHORTCUT, POOL]
-CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
-modes = pytest.mark.parametrize("mode", ["replace", "after"])
-
-
-def fitted(mode: str = "replace", **more: object) -> nn.Module:
-    model = toy()
-    settings = {"components": more.pop("components", None)}
-    layers = more.pop("layers", LAYERS)
-    ClosedFormPooling(**settings).fit(model, loader(), layers, mode).replace(model, **more)
-    return model
-
-
-def saved(folder: Path, mode: str = "replace", **more: object) -> nn.Module:
-    model = fitted(mode, **more)
-    fp.save(model, folder)
-    return model
 
 
 def size(folder: Path) -> int:
@@ -199,131 +185,3 @@ def test_networks_of_other_makes_get_their_adapter_back(tmp_path):
     fp.load(fresh, tmp_path)
     assert torch.equal(answer(fresh, images(2)[0]), answer(model, images(2)[0]))
     assert size(tmp_path) < 5e6
-
-
-# What is wrong
-
-
-def assert_refused(model: nn.Module, folder: Path, error: type[Exception], message: str) -> None:
-    before = anatomy(model)
-    with pytest.raises(error, match=message):
-        fp.load(model, folder)
-    assert anatomy(model) == before
-
-
-def renamed() -> nn.Module:
-    return nn.ModuleDict({"inner": toy()})
-
-
-def wider() -> nn.Module:
-    model = toy()
-    model.block.shortcut = nn.Conv2d(4, 16, 1, 2)
-    return model
-
-
-def of_another_stride() -> nn.Module:
-    model = toy()
-    model.block.shortcut = nn.Conv2d(4, 8, 1, 1)
-    return model
-
-
-def of_another_window() -> nn.Module:
-    model = toy()
-    model.pool = nn.MaxPool2d(3, 2, 1)
-    return model
-
-
-def averaging() -> nn.Module:
-    model = toy()
-    model.pool = nn.AvgPool2d(2)
-    return model
-
-
-@modes
-@pytest.mark.parametrize("make", [renamed, wider, of_another_stride, of_another_window, averaging])
-def test_an_adapter_for_another_network_is_refused(tmp_path, make, mode):
-    saved(tmp_path, mode)
-    assert_refused(make(), tmp_path, ValueError, "an adapter for another network")
-
-
-def test_a_network_that_was_changed_already_is_refused(tmp_path):
-    saved(tmp_path)
-    model = toy()
-    replace(model, {POOL: LinearPool2d.average((4, 4), (2, 2))})
-    assert_refused(model, tmp_path, ValueError, "pool: is replaced already; call restore")
-
-
-def test_files_of_two_adapters_are_not_mixed(tmp_path):
-    saved(tmp_path / "one")
-    saved(tmp_path / "two", "after")
-    (tmp_path / "one" / CONFIG).write_bytes((tmp_path / "two" / CONFIG).read_bytes())
-    assert_refused(toy(), tmp_path / "one", ValueError, "belong to different adapters")
-
-
-def test_broken_and_missing_files_are_named(tmp_path):
-    assert_refused(toy(), tmp_path / "nowhere", FileNotFoundError, CONFIG)
-    saved(tmp_path)
-    whole = {name: (tmp_path / name).read_bytes() for name in (CONFIG, WEIGHTS)}
-    (tmp_path / WEIGHTS).write_bytes(whole[WEIGHTS][:-100])
-    assert_refused(toy(), tmp_path, ValueError, f"{WEIGHTS}: not a whole safetensors file")
-    (tmp_path / WEIGHTS).unlink()
-    assert_refused(toy(), tmp_path, FileNotFoundError, WEIGHTS)
-    (tmp_path / WEIGHTS).write_bytes(whole[WEIGHTS])
-    for broken in (whole[CONFIG][:-10], b"[]", b"\xff"):
-        (tmp_path / CONFIG).write_bytes(broken)
-        assert_refused(toy(), tmp_path, ValueError, f"{CONFIG}: not a foveapool adapter's")
-
-
-def test_another_kind_of_file_is_refused(tmp_path):
-    saved(tmp_path)
-    fit = ClosedFormPooling().fit(toy(), loader(), MAIN)
-    fit.operator_.save(tmp_path / WEIGHTS)
-    assert_refused(toy(), tmp_path, ValueError, "got operator, wanted a foveapool adapter file")
-
-
-def test_there_has_to_be_something_to_save(tmp_path):
-    with pytest.raises(ValueError, match="model: got no replaced layer"):
-        fp.save(toy(), tmp_path / "adapter")
-    model = toy()
-    replace(model, {MAIN: fp.rival("soft", 4, (8, 8), (4, 4), 2)})
-    message = "block.main: got a SoftPool, wanted a LinearPool2d.*save the network's state_dict"
-    with pytest.raises(ValueError, match=message):
-        fp.save(model, tmp_path / "adapter")
-    assert not (tmp_path / "adapter").exists()
-
-
-def test_a_file_in_the_place_of_the_folder_is_named_and_stays(tmp_path):
-    file = tmp_path / "mine.txt"
-    file.write_text("mine")
-    for path in (file, file / "adapter"):
-        with pytest.raises(NotADirectoryError, match=r"mine\.txt.*: got a file .*wanted a folder"):
-            saved(path)
-    with pytest.raises(NotADirectoryError, match="wanted a folder for a fit; give another name"):
-        ClosedFormPooling().fit(toy(), loader(), MAIN).save(file)
-    assert file.read_text() == "mine"
-
-
-class Same(nn.Conv2d):
-    """A convolution that pads by its stride where it is told to."""
-
-    by_stride = False
-
-    def forward(self, input: Tensor) -> Tensor:
-        after = 3 - self.stride[0] if self.by_stride else 1
-        return super().forward(nn.functional.pad(input, (2 - after, after) * 2))
-
-
-def test_an_adapter_behind_a_layer_that_cannot_work_at_stride_1_changes_nothing(tmp_path):
-    def network(by_stride: bool) -> nn.Module:
-        model = nn.Sequential(Same(3, 6, 3, 2), nn.ReLU(), Same(6, 6, 3, 2))
-        model[2].by_stride = by_stride
-        return model
-
-    model = network(False)
-    batches = [(torch.randn(40, 3, 16, 16), torch.arange(40) % 2)]
-    ClosedFormPooling().fit(model, batches, ["0", "2"], "after").replace(model)
-    fp.save(model, tmp_path)
-    fresh = network(True)
-    with pytest.raises(ValueError, match=r"2: got a Same which, at stride 1"):
-        fp.load(fresh, tmp_path)
-    assert [type(layer) for layer in fresh] == [Same, nn.ReLU, Same]

@@ -32,6 +32,12 @@ def toy_recipe(epochs=3, **changes):
     return Recipe(**{"optimiser": "sgd", "lr": 0.05, "epochs": epochs, "batch_size": 16, **changes})
 
 
+def options(folder, **more):
+    """What `train` is told besides the network, to train it in a folder."""
+    recipe = toy_recipe(3, optimiser=more.pop("optimiser", "sgd"), milestones=(2,))
+    return {"data": toy_data(), "recipe": recipe, "device": "cpu", "folder": folder, **more}
+
+
 def same(one, other):
     """Whether two networks hold the same numbers, bit for bit."""
     ours, theirs = one.state_dict(), other.state_dict()

@@ -1,0 +1,35 @@
+"""Rivals as training leaves them, maps for them, and the sizes between which they pool."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from foveapool.pooling.rivals import RIVALS, rival
+
+Shape = tuple[int, int]
+
+NAMES = sorted(RIVALS)
+LINEAR = ["sgd", "sgd-local"]
+KEEPING = [name for name in NAMES if name not in LINEAR]  # their channels as they are
+SIZES: list[tuple[Shape, Shape]] = [
+    ((8, 6), (4, 3)),
+    ((7, 7), (4, 4)),
+    ((7, 6), (4, 2)),
+    ((5, 8), (2, 8)),
+    ((1, 5), (1, 3)),
+]
+sizes = pytest.mark.parametrize(("in_shape", "out_shape"), SIZES)
+
+
+def trained(name: str, in_shape: Shape, out_shape: Shape, components: int = 1) -> nn.Module:
+    """A rival for three channels in float64 whose parameters are no longer the first ones."""
+    module = rival(name, 3, in_shape, out_shape, components).double()
+    for parameter in module.parameters():
+        nn.init.normal_(parameter)
+    return module
+
+
+def random_maps(in_shape: Shape, channels: int = 3) -> Tensor:
+    return torch.randn(2, channels, *in_shape, dtype=torch.float64)
