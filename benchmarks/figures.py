@@ -34,7 +34,7 @@ def machine(row: Row) -> str:
 
 
 def latest(rows: list[Row]) -> list[Row]:
-    """The last row of each kind: a measurement that was repeated replaces the one before."""
+    """The last row of each kind on each machine; for studies, `foveapool.report.tables` has one."""
     found = {(r.pooling, r.layer, r.metric, r.alpha, r.placement, r.hardware): r for r in rows}
     return list(found.values())
 

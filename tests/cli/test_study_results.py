@@ -1,11 +1,13 @@
 """`foveapool study --results`: a row is added once, whoever asks for it and how often."""
 
+from dataclasses import replace
+
 import pytest
 import typer
 from typer.testing import CliRunner
 
-from foveapool.cli.study import study_command
-from foveapool.records import read_rows
+from foveapool.cli.study import _lacking, study_command
+from foveapool.records import ERROR, LESS, P_VALUE, VALIDATION, Row, read_rows
 from foveapool.report.tables import latest
 
 from ..study.small import TINY
@@ -89,3 +91,51 @@ def test_what_the_study_came_to_last_is_what_a_reader_finds(finished, rows):
         found += read_rows(path)
         assert [row.values for row in latest(found)] == [row.values for row in wanted]
     assert len(once) == len(twice)
+
+
+def told_of(path):
+    """What a reader finds of the pooling, by metric."""
+    return {row.metric: row.values for row in latest(read_rows(path)) if row.pooling != "baseline"}
+
+
+def test_a_study_done_again_leaves_no_difference_of_older_errors(finished, rows):
+    path = finished / "all.csv"
+    wanted = told_of(path)
+    assert LESS in wanted
+    # One seed makes no pairs.
+    assert study(finished, "--set", "trials.seeds=1").exit_code == 0
+    assert told_of(path).keys() == wanted.keys() - {LESS, P_VALUE}
+    for _ in range(2):
+        assert study(finished).exit_code == 0
+        assert told_of(path) == wanted
+
+
+def test_a_baseline_measured_again_leaves_no_difference_from_the_older_one(finished, rows):
+    path = finished / "all.csv"
+    wanted = told_of(path)
+    (finished / "base.toml").write_text(TINY.rpartition("[[arm]]")[0])
+    # No number of 63 images is the same share as one of 64.
+    other = ("--name", "tiny", "--set", "data.options.test_size=63")
+    assert study(finished, *other, preset="base.toml").exit_code == 0
+    found = told_of(path)
+    assert found[ERROR] == wanted[ERROR] and not {LESS, P_VALUE} & found.keys()
+    assert study(finished).exit_code == 0
+    assert told_of(path) == wanted
+
+
+@pytest.mark.parametrize("metric", [ERROR, LESS])
+def test_a_setting_is_said_again_as_a_whole(metric):
+    there = [
+        Row("s", each, 20.0, 1.0, 2, pooling=pooling, values="19 21")
+        for pooling in ("sgd", "max")
+        for each in (VALIDATION, ERROR, LESS, P_VALUE, "parameters")
+    ]
+    # The other numbers came out the same, but p: where all differences are equal there is none.
+    again = [
+        replace(row, values="21 19") if (row.pooling, row.metric) == ("sgd", metric) else row
+        for row in there
+        if (row.pooling, row.metric) != ("sgd", P_VALUE)
+    ]
+    added = _lacking(again, there)
+    assert added == again[1:4] and latest([*there, *added]) == again
+    assert _lacking(again, [*there, *added]) == []

@@ -17,7 +17,6 @@ from foveapool.report.tables import (
     error_table,
     latest,
     selection_table,
-    setting,
     told_apart,
 )
 from foveapool.runs import STUDY
@@ -88,14 +87,8 @@ def show(rows: Iterable[Row], form: str) -> None:
 
 def told_diverged(rows: Iterable[Row]) -> list[str]:
     """A line for each error that holds trainings which came to no numbers."""
-    found = latest(rows)
-    errors = {setting(row): row.values.split() for row in found if row.metric == ERROR}
     lines = []
-    for row in (row for row in found if row.metric == DIVERGED):
-        # Beside the errors of a study that was done again, otherwise, the row may be an old one.
-        wrong = [value for value in errors.get(setting(row), ()) if float(value) == 100]
-        if len(wrong) < row.mean:
-            continue
+    for row in (row for row in latest(rows) if row.metric == DIVERGED):
         where = " at layer ".join(filter(None, (row.pooling, row.layer)))
         text = f"{where}: {row.mean:g} of {row.n} trainings diverged"
         lines.append(f"{text}, which its error counts as all wrong")

@@ -19,8 +19,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from foveapool.cli.errors import user_errors
 from foveapool.cli.options import DataRoot, Device
 from foveapool.cli.results import show, told_diverged
-from foveapool.records import Row, append_rows, check_target, read_rows
-from foveapool.report.tables import latest
+from foveapool.records import ERROR, LESS, VALIDATION, Row, append_rows, check_target, read_rows
+from foveapool.report.tables import latest, setting
 from foveapool.report.told import in_words
 from foveapool.runs import Runs
 from foveapool.study.conduct import Plan, check_space, conduct, plan, so_far
@@ -201,7 +201,16 @@ def _lacking(rows: list[Row], there: list[Row]) -> list[Row]:
     """
     told, ever = ({_measured(row) for row in each} for each in (latest(there), there))
     taken = {_measured(row) for row in latest(rows)}
-    return [row for row in rows if (it := _measured(row)) not in (told if it in taken else ever)]
+
+    def lacks(row: Row) -> bool:
+        it = _measured(row)
+        return it not in (told if it in taken else ever)
+
+    # What stands before a setting's error he takes for that of an older one.
+    begun = {setting(row) for row in rows if row.metric in (ERROR, LESS) and lacks(row)}
+    return [
+        row for row in rows if lacks(row) or (row.metric != VALIDATION and setting(row) in begun)
+    ]
 
 
 def _measured(row: Row) -> str:

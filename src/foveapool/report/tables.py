@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import math
 import tomllib
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 from typing import Any
 
-from foveapool.records import ERROR, LESS, P_VALUE, Row
+from foveapool.records import ERROR, LESS, P_VALUE, VALIDATION, Row
 from foveapool.tabular import comma_separated, markdown
 
 Key = tuple[str, ...]
 PLACE = ("network", "data", "pooling", "layer", "placement", "alpha", "norm", "components")
 _APART = ("study", "epochs", "batch")  # what else has errors of its own, in the same place
+_PAIRED = (LESS, P_VALUE)  # what is of two errors, a setting's and its baseline's
 _OF_PAPER = ("table1-", "sgd-")  # the studies that follow the paper's procedure
 _KNOWN = "settings-"  # those at settings that are known, the paper's among them
 _BASELINE, _CLOSED, _SGD = "baseline", "closed-form", "sgd"
@@ -62,11 +63,35 @@ def _for_latex(text: str) -> str:
 
 
 def latest(rows: Iterable[Row]) -> list[Row]:
-    """Of rows that measure the same thing, the last one; in the order of the first."""
-    found: dict[Key, Row] = {}
-    for row in rows:
-        found[(row.study, row.metric, row.epochs, row.batch, *place(row))] = row
-    return list(found.values())
+    """Of rows that measure the same thing, the last one; in the order of the first.
+
+    An error that was measured again begins its setting anew: what stands before it, but for the
+    search, tells of other trainings. So does a difference from a baseline that has since changed.
+    """
+    rows = list(rows)
+    last = {(row.metric, *setting(row)): number for number, row in enumerate(rows)}
+    found = {
+        key: rows[number]
+        for key, number in last.items()
+        if key[0] == VALIDATION or number >= last.get((ERROR, *key[1:]), 0)
+    }
+    return [row for key, row in found.items() if key[0] not in _PAIRED or _still_true(row, found)]
+
+
+def _still_true(row: Row, found: Mapping[Key, Row]) -> bool:
+    """Whether a difference, or its p, is of the errors found; if they are not told, it may be."""
+    nowhere = replace(row, layer="", placement="", alpha="", norm="", components="")
+    plain = setting(replace(nowhere, pooling=_BASELINE))
+    wanted = ((ERROR, *setting(row)), (ERROR, *plain), (LESS, *setting(row)))
+    own, base, less = (found[key].values.split() if key in found else () for key in wanted)
+    if not (own and base and less):
+        return True
+    # The baseline may have more seeds by now: the pairs are as they were.
+    gains = [float(mine) - float(its) for mine, its in zip(own, base, strict=False)]
+    return len(gains) == len(less) and all(
+        math.isclose(gain, float(told), abs_tol=1e-6)
+        for gain, told in zip(gains, less, strict=True)
+    )
 
 
 def distinct(rows: Iterable[Row]) -> list[Row]:
