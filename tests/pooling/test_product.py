@@ -1,4 +1,4 @@
-"""The product of channels-last maps: the plain formula, whatever torch does with it."""
+"""The product that channels-last maps have on a GPU: the plain formula, whoever looks on."""
 
 import gc
 import weakref
@@ -8,7 +8,9 @@ import torch
 from torch.autograd import forward_ad
 from torch.utils.flop_counter import FlopCounterMode
 
-from foveapool.pooling.product import pooled_rows
+from foveapool.pooling import product
+from foveapool.pooling.module import LinearPool2d
+from foveapool.pooling.product import own_product, pooled_by_sample
 
 ROWS, INPUTS = 6, 10
 
@@ -35,8 +37,8 @@ def test_it_is_the_formula_and_leaves_its_operands_alone(batch, channels, dtype)
     given = operands(batch, channels, dtype)
     before = [each.clone() for each in given]
     tolerance = {"rtol": 2e-2, "atol": 5e-2} if dtype == torch.bfloat16 else {}
-    torch.testing.assert_close(pooled_rows(*given), formula(*given), **tolerance)
-    torch.testing.assert_close(pooled_rows(*given[:2], None), formula(*given[:2]), **tolerance)
+    torch.testing.assert_close(own_product(*given), formula(*given), **tolerance)
+    torch.testing.assert_close(own_product(*given[:2], None), formula(*given[:2]), **tolerance)
     for each, copy in zip(given, before, strict=True):
         assert torch.equal(each, copy)
 
@@ -45,62 +47,63 @@ def test_a_bias_that_is_a_view_is_added_as_its_copy_would_be():
     rows, maps, _ = operands()
     wide = torch.arange(48.0, dtype=torch.float64).reshape(4, 12)
     bias = wide[:, ::2].T  # neither contiguous nor at the front of its memory
-    torch.testing.assert_close(pooled_rows(rows, maps, bias), formula(rows, maps, bias))
+    torch.testing.assert_close(own_product(rows, maps, bias), formula(rows, maps, bias))
 
 
-def test_derivatives_are_those_of_finite_differences_forward_backward_and_twice():
-    given = operands(requires_grad=True)
-    assert torch.autograd.gradcheck(
-        pooled_rows, given, check_forward_ad=True, check_batched_grad=True
-    )
-    assert torch.autograd.gradgradcheck(pooled_rows, given)
-    assert torch.autograd.gradcheck(
-        lambda rows, maps: pooled_rows(rows, maps, None), given[:2], check_forward_ad=True
-    )
+def test_a_bias_may_begin_anywhere_in_its_memory_and_be_one_number_for_all_channels():
+    rows, maps, bias = operands()
+    shifted = torch.cat([bias.flatten()[:1], bias.flatten()])[1:].view_as(bias)
+    assert shifted.storage_offset() == 1 and shifted.is_contiguous()
+    torch.testing.assert_close(own_product(rows, maps, shifted), formula(rows, maps, bias))
+    narrow = bias[:, :1].clone().requires_grad_()
+    pooled = own_product(rows, maps, narrow)
+    torch.testing.assert_close(pooled, formula(rows, maps, narrow))
+    pooled.sum().backward()
+    assert narrow.grad.shape == narrow.shape
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
+def test_derivatives_are_those_of_finite_differences_and_of_second_order_too(dtype):
+    given = operands(dtype=dtype, requires_grad=True)
+    assert torch.autograd.gradcheck(own_product, given, check_batched_grad=True)
+    assert torch.autograd.gradgradcheck(own_product, given)
+    assert torch.autograd.gradcheck(lambda rows, maps: own_product(rows, maps, None), given[:2])
 
 
 @pytest.mark.parametrize("wanted", [0, 1, 2])
-def test_each_operand_may_be_the_only_one_with_a_derivative(wanted):
-    given, tangents = operands(), operands(requires_grad=False)
+def test_each_operand_may_be_the_only_one_with_a_gradient(wanted):
+    given = operands()
     given[wanted].requires_grad_()
-    pooled_rows(*given).square().sum().backward()
+    own_product(*given).square().sum().backward()
     found = [each.grad for each in given]
     (theirs,) = torch.autograd.grad(formula(*given).square().sum(), given[wanted])
     torch.testing.assert_close(found[wanted], theirs)
     assert [each is None for each in found] == [i != wanted for i in range(3)]
-    with forward_ad.dual_level():
-        given[wanted] = forward_ad.make_dual(given[wanted].detach(), tangents[wanted])
-        ours, theirs = (forward_ad.unpack_dual(f(*given)).tangent for f in (pooled_rows, formula))
-    torch.testing.assert_close(ours, theirs)
 
 
-@pytest.mark.parametrize("dims", [(None, 0, None), (0, None, 0), (0, 1, None)])
-def test_vmap_and_gradients_inside_of_it_are_those_of_a_loop(dims):
-    copies = [
-        torch.stack([each, -2 * each], 0 if dim is None else dim)
-        for each, dim in zip(operands(), dims, strict=True)
-    ]
-    given = [each[0] if dim is None else each for each, dim in zip(copies, dims, strict=True)]
+def test_a_matrix_may_be_changed_before_the_backward_pass_that_does_not_need_it():
+    rows, maps, bias = operands()
+    pooled = own_product(rows.requires_grad_(), maps, bias)
+    with torch.no_grad():
+        rows.mul_(2)
+    pooled.sum().backward()
+    torch.testing.assert_close(rows.grad, maps.sum((0, 2)).expand_as(rows))
 
-    def loss(rows, maps, bias):
-        return pooled_rows(rows, maps, bias).sin().sum()
 
-    ours = torch.func.vmap(torch.func.grad(loss, argnums=(0, 1, 2)), in_dims=dims)(*given)
-    for i in range(2):
-        one = [
-            (each if dim is None else each.select(dim, i)).clone().requires_grad_()
-            for each, dim in zip(given, dims, strict=True)
-        ]
-        theirs = torch.autograd.grad(formula(*one).sin().sum(), one)
-        for mine, other in zip(ours, theirs, strict=True):
-            torch.testing.assert_close(mine[i], other)
+def test_what_comes_after_may_write_into_the_output():
+    rows, maps, bias = operands()
+    maps.requires_grad_()
+    pooled = own_product(rows, maps, bias).unflatten(1, (3, 2)).permute(0, 2, 3, 1)
+    torch.relu_(pooled).sum().backward()
+    (theirs,) = torch.autograd.grad(formula(rows, maps, bias).relu().sum(), maps)
+    torch.testing.assert_close(maps.grad, theirs)
 
 
 def test_a_frozen_matrix_does_not_keep_the_maps_in_memory():
     rows, maps, bias = operands()
     read = maps.requires_grad_() * 1
     kept = weakref.ref(read)
-    pooled = pooled_rows(rows, read, bias)
+    pooled = own_product(rows, read, bias)
     del read
     gc.collect()
     assert kept() is None
@@ -113,20 +116,97 @@ def test_multiply_adds_are_counted(trainable):
     rows, maps, bias = operands()
     rows.requires_grad_(trainable)
     with FlopCounterMode(display=False) as counter:
-        pooled_rows(rows, maps, bias)
+        own_product(rows, maps, bias)
     assert counter.get_total_flops() == 2 * ROWS * maps.numel()
 
 
-def test_compiled_and_traced_it_is_plain_products():
-    given = operands(requires_grad=True)
-    graphs = []
+class Seen(Exception):
+    pass
 
-    def backend(graph, _):
-        graphs.append(graph)
-        return graph
 
-    compiled = torch.compile(pooled_rows, backend=backend, fullgraph=True)
-    torch.testing.assert_close(compiled(*given), formula(*given))
-    assert len(graphs) == 1 and "autograd" not in graphs[0].code
-    traced = torch.jit.trace(pooled_rows, operands())
-    assert "Product" not in str(traced.graph)
+@pytest.fixture
+def own_on_the_cpu(monkeypatch):
+    """Takes maps on the CPU for some on a GPU, and says when its product is asked for."""
+
+    def seen(*operands):
+        raise Seen
+
+    monkeypatch.setattr(product, "DEVICES", ("cpu",))
+    monkeypatch.setattr(product, "own_product", seen)
+
+
+def pooled(given, trained=False):
+    return pooled_by_sample(*given, trained=trained)
+
+
+@pytest.mark.parametrize("trained", [False, True])
+def test_it_is_taken_on_a_gpu_where_there_are_channels_enough(trained, monkeypatch, own_on_the_cpu):
+    with pytest.raises(Seen):
+        pooled(operands(channels=32), trained)
+    few = operands(channels=31)
+    torch.testing.assert_close(pooled(few, trained), formula(*few))
+    monkeypatch.undo()
+    many = operands(channels=32)
+    torch.testing.assert_close(pooled(many, trained), formula(*many))
+
+
+def compiled(given):
+    return torch.compile(pooled, backend="eager", fullgraph=True)(given)
+
+
+def traced(given):
+    return torch.jit.trace(lambda *each: pooled(each), given, check_trace=False)(*given)
+
+
+def mapped(given):
+    rows, maps, bias = given
+    return torch.func.vmap(lambda each: pooled((rows, each[None], bias)))(maps)[:, 0]
+
+
+def functionalised(given):
+    return torch.func.functionalize(pooled)(given)
+
+
+def dual(given):
+    with forward_ad.dual_level():
+        rows, maps, bias = given
+        found = pooled((rows, forward_ad.make_dual(maps, maps), bias))
+        torch.testing.assert_close(forward_ad.unpack_dual(found).tangent, formula(rows, maps))
+        return forward_ad.unpack_dual(found).primal
+
+
+@pytest.mark.parametrize("way", [compiled, traced, mapped, functionalised, dual])
+def test_others_that_look_on_get_the_plain_product(way, own_on_the_cpu):
+    given = operands(channels=32)
+    torch.testing.assert_close(way(given), formula(*given))
+
+
+def test_types_that_do_not_fit_are_refused_in_the_words_of_the_plain_product(own_on_the_cpu):
+    rows, maps, bias = operands(channels=32)
+    with pytest.raises(RuntimeError, match="expected scalar type"):
+        pooled((rows, maps.float(), bias))
+
+
+@pytest.mark.parametrize("trainable", [False, True])
+@pytest.mark.parametrize("with_mean", [False, True])
+def test_a_network_with_it_trains_past_a_layer_that_works_in_place(
+    trainable, with_mean, monkeypatch
+):
+    """As on a GPU, but for the device."""
+    torch.manual_seed(0)
+    mean = torch.randn(32) if with_mean else None
+    weight, shapes = torch.randn(2, 16, 64), {"in_shape": (8, 8), "out_shape": (4, 4)}
+    pool = LinearPool2d(weight, mean, **shapes, trainable=trainable)
+    network = torch.nn.Sequential(torch.nn.Conv2d(3, 32, 1), pool, torch.nn.ReLU(inplace=True))
+    x = torch.randn(2, 3, 8, 8).to(memory_format=torch.channels_last)
+    asked, own = [], own_product
+    monkeypatch.setattr(product, "own_product", lambda *each: asked.append(each) or own(*each))
+    gradients = []
+    for devices in (("cpu",), ("cuda",)):
+        monkeypatch.setattr(product, "DEVICES", devices)
+        network.zero_grad()
+        network(x).square().sum().backward()
+        gradients.append([each.grad.clone() for each in network.parameters()])
+    assert len(asked) == 1
+    for ours, plain in zip(*gradients, strict=True):
+        torch.testing.assert_close(ours, plain, rtol=1e-4, atol=1e-2)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from foveapool.pooling.grid import Centre, as_shape, average_weights, check_shapes
-from foveapool.pooling.product import pooled_rows
+from foveapool.pooling.product import pooled_at_once, pooled_by_sample
 from foveapool.pooling.resample import resample_weights, scaled_out_shape
 
 
@@ -27,7 +27,7 @@ def linear_pool2d(
     the level of its channel.
     """
     batch, channels = x.shape[:2]
-    components, outputs, inputs = weight.shape
+    components, outputs, _ = weight.shape
     # Positions before components: then a channels-last product already is a channels-last output.
     rows = weight.transpose(0, 1)
     kind = x.device.type
@@ -43,14 +43,11 @@ def linear_pool2d(
         # Of the very numbers that multiply: a constant map then keeps its level in bf16 too.
         sums = rows.sum(-1, dtype=torch.promote_types(rows.dtype, torch.float32))
         bias = ((1 - sums)[:, None] * mean).to(rows.dtype)
-    channels_last = not x.is_contiguous()
+    channels_last, maps = not x.is_contiguous(), x.flatten(2).transpose(1, 2)
     if channels_last:
-        pooled = pooled_rows(rows, x.flatten(2).transpose(1, 2), bias)
+        pooled = pooled_by_sample(rows, maps, bias, trained=weight.requires_grad)
     else:
-        # All samples and channels in one product, and so in one for the matrix's gradient.
-        flat = x.reshape(batch * channels, inputs) @ rows.transpose(0, 1)
-        pooled = flat.unflatten(0, (batch, channels)).transpose(1, 2)
-        pooled = pooled if bias is None else pooled + bias
+        pooled = pooled_at_once(rows, maps, bias)
     pooled = pooled.unflatten(1, (outputs, components)).permute(0, 2, 3, 1)
     result = pooled.reshape(batch, components * channels, *out_shape)
     # Said as a permutation, because vmap knows no memory formats.
