@@ -29,7 +29,7 @@ def formula(rows, maps, bias=None):
     return product if bias is None else product + bias
 
 
-# Sixteen bytes hold two of these numbers: an odd count of them has to be copied one by one.
+# 6 x 3 numbers of four or two bytes do not come out even in sixteen: copied one by one.
 @pytest.mark.parametrize("channels", [4, 3])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("batch", [0, 1, 5])

@@ -1,0 +1,20 @@
+"""A small study in a file, and a promise that nothing is trained."""
+
+import pytest
+
+from foveapool.study.trial import Trial
+
+from ..study.small import TINY
+
+
+@pytest.fixture
+def preset(tmp_path):
+    path = tmp_path / "tiny.toml"
+    path.write_text(TINY)
+    return path
+
+
+@pytest.fixture
+def no_training(monkeypatch):
+    """Nothing may be trained into a folder any more."""
+    monkeypatch.setattr(Trial, "run", None)
