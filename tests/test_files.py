@@ -42,8 +42,17 @@ def test_leftovers_of_one_file_are_cleared_and_no_others(tmp_path):
         (tmp_path / name / "begun").write_text("")
     clear_leftovers(tmp_path / "file")
     assert sorted(path.name for path in tmp_path.iterdir()) == [".files.x1", ".other.x1", "file"]
-    clear_leftovers(tmp_path / "*e*")
-    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+    (tmp_path / ".other.x2").write_text("of a file, as they were once")
+    clear_leftovers(tmp_path / "other")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".files.x1", "file"]
+
+
+def test_a_name_is_no_pattern(tmp_path):
+    for name in (".a[1].x1", ".a1.mine", ".file.mine"):
+        (tmp_path / name).mkdir()
+    clear_leftovers(tmp_path / "a[1]")
+    clear_leftovers(tmp_path / "*")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".a1.mine", ".file.mine"]
 
 
 def test_what_a_killed_process_wrote_beside_its_file_is_cleared_too(tmp_path):

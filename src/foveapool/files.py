@@ -1,12 +1,13 @@
 """Files that other processes may read or write at the same time: whole or not there, one at a time.
 
-A file is written beside its final name and moved there when complete; a lock belongs to a process
+A file is written near its final place and moved there when complete; a lock belongs to a process
 and goes with it, however it ends.
 """
 
 from __future__ import annotations
 
 import fcntl
+import glob
 import os
 import shutil
 import tempfile
@@ -73,12 +74,17 @@ def made_folder(path: str | os.PathLike[str], purpose: str) -> Path:
 
 
 def clear_leftovers(path: Path) -> None:
-    """Removes what killed processes had begun to write to `path`; for who alone may write it.
+    """Removes what killed processes had begun to write to `path`; for who alone may write it."""
+    for leftover in path.parent.glob(f".{glob.escape(path.name)}.*"):
+        remove(leftover)
 
-    Its name may be a pattern, "*.npy" say.
-    """
-    for leftover in path.parent.glob(f".{path.name}.*"):
-        shutil.rmtree(leftover, ignore_errors=True)
+
+def remove(path: Path) -> None:
+    """Removes a file, or a folder with all that is in it; nothing is fine too."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str) -> None:

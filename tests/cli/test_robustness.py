@@ -96,11 +96,13 @@ def test_a_network_is_measured_once_for_each_question(runs, tmp_path, monkeypatc
     kept = runs[0] / "robustness.json"
     kept.write_text(kept.read_text().replace('"flip_probability"', '"flips"'))
     foveapool("robustness", "evaluate", *words)
+    kept.write_text(kept.read_text().replace('"neighbour_flips"', '"of_before"'))
+    foveapool("robustness", "evaluate", *words)
     # Other weights, another network.
     for name in ("checkpoint.safetensors", "run.json"):
         shutil.copy(runs[1] / name, runs[0])
     foveapool("robustness", "evaluate", *words)
-    assert asked == [1, 0, 0, 0]
+    assert asked == [1, 0, 0, 0, 0]
 
 
 def test_a_baseline_brings_ratios_and_counts(runs, tmp_path):

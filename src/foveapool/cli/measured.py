@@ -99,7 +99,8 @@ def _kept(path: Path, facts: Mapping[str, Any]) -> tuple[RobustnessResult, float
     """What was measured in that way before, and its seconds; what cannot be read counts as none."""
     try:
         note = read_json(path)
-        if note["asked"] != facts:
+        # Results of before flips between neighbours were counted would hide that they are missing.
+        if note["asked"] != facts or "neighbour_flips" not in note["result"]["perturbations"]:
             return None
         return RobustnessResult.from_dict(note["result"]), float(note["seconds"])
     except (OSError, ValueError, KeyError, TypeError):

@@ -206,7 +206,7 @@ def _lacking(rows: list[Row], there: list[Row]) -> list[Row]:
         it = _measured(row)
         return it not in (told if it in taken else ever)
 
-    # What stands before a setting's error he takes for that of an older one.
+    # What stands before the last of a setting's errors he takes for that of an older one.
     begun = {setting(row) for row in rows if row.metric in (ERROR, LESS) and lacks(row)}
     return [
         row for row in rows if lacks(row) or (row.metric != VALIDATION and setting(row) in begun)

@@ -13,13 +13,13 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from foveapool.records import ERROR, LESS, P_VALUE, VALIDATION, Row
+from foveapool.records import CE, ERROR, FLIP_RATE, LESS, P_VALUE, VALIDATION, Row
 from foveapool.tabular import comma_separated, markdown
 
 Key = tuple[str, ...]
 PLACE = ("network", "data", "pooling", "layer", "placement", "alpha", "norm", "components")
 _APART = ("study", "epochs", "batch")  # what else has errors of its own, in the same place
-_PAIRED = (LESS, P_VALUE)  # what is of two errors, a setting's and its baseline's
+_PAIRED = (LESS, P_VALUE, CE, FLIP_RATE)  # begin what is of two networks, with a baseline's
 _OF_PAPER = ("table1-", "sgd-")  # the studies that follow the paper's procedure
 _KNOWN = "settings-"  # those at settings that are known, the paper's among them
 _BASELINE, _CLOSED, _SGD = "baseline", "closed-form", "sgd"
@@ -65,21 +65,31 @@ def _for_latex(text: str) -> str:
 def latest(rows: Iterable[Row]) -> list[Row]:
     """Of rows that measure the same thing, the last one; in the order of the first.
 
-    An error that was measured again begins its setting anew: what stands before it, but for the
-    search, tells of other trainings. So does a difference from a baseline that has since changed.
+    An error that was measured again begins its setting anew: what stands between the first and the
+    last, but for the search, tells of other trainings. So does a difference from a baseline that
+    has since changed, and with it a ratio.
     """
     rows = list(rows)
     last = {(row.metric, *setting(row)): number for number, row in enumerate(rows)}
+    first: dict[Key, int] = {}
+    for number, row in enumerate(rows):
+        if row.metric == ERROR:
+            first.setdefault(setting(row), number)
     found = {
-        key: rows[number]
-        for key, number in last.items()
-        if key[0] == VALIDATION or number >= last.get((ERROR, *key[1:]), 0)
+        (metric, *key): rows[number]
+        for (metric, *key), number in last.items()
+        if metric == VALIDATION
+        or not first.get(tuple(key), number) < number < last.get((ERROR, *key), number)
     }
-    return [row for key, row in found.items() if key[0] not in _PAIRED or _still_true(row, found)]
+    return [
+        row
+        for row in found.values()
+        if not row.metric.startswith(_PAIRED) or _still_true(row, found)
+    ]
 
 
 def _still_true(row: Row, found: Mapping[Key, Row]) -> bool:
-    """Whether a difference, or its p, is of the errors found; if they are not told, it may be."""
+    """Whether a difference, its p or a ratio is of the errors found; untold, it may be."""
     nowhere = replace(row, layer="", placement="", alpha="", norm="", components="")
     plain = setting(replace(nowhere, pooling=_BASELINE))
     wanted = ((ERROR, *setting(row)), (ERROR, *plain), (LESS, *setting(row)))

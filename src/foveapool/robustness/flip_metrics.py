@@ -110,8 +110,8 @@ class FlipTable:
     """The stability of one model, by file: "tilt", "shot_noise", "shot_noise_2", ...
 
     The distances hold the files that were given as scores. `neighbour_flips` are those of noises
-    between neighbouring frames, both noisy: not what the authors of the sets count, but what the
-    paper seems to. `names` are perturbations without their level, by default all 14; a mean at
+    between neighbouring frames: not what the authors of the sets count, but what the paper seems
+    to. `names` are perturbations without their level, by default all 14; a mean at
     difficulty d takes each noise's file of level d.
     """
 

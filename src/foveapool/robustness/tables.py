@@ -103,6 +103,7 @@ def summary_table(
     notes = [RESTS] if printed is not None and "15 corruptions" in told else []
     if "all 14" in told:
         notes.append(LEVELS)
+        notes += [NEIGHBOURS] if printed is not None else []
     header = ("percent, or how many", *columns)
     return Table("summary", "Summary", header, tuple(rows), tuple(notes))
 
@@ -153,8 +154,9 @@ def perturbation_table(
     models = _models(ours, baseline, printed)
     for model, result in models:
         rows += _flip_rows(model, names, result.perturbations.flip_probability)
-    for model, result in models if printed is not None else ():
-        rows += _flip_rows(f"{model}, neighbours", names, result.perturbations.neighbour_flips)
+    if printed is not None:
+        for model, result in models:
+            rows += _flip_rows(f"{model}, neighbours", names, result.perturbations.neighbour_flips)
     if baseline is not None:
         ratios = perturbation_ratios(ours, baseline)
         theirs = {} if printed is None else printed.rate
