@@ -47,12 +47,11 @@ def test_leftovers_of_one_file_are_cleared_and_no_others(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == [".files.x1", "file"]
 
 
-def test_a_name_is_no_pattern(tmp_path):
-    for name in (".a[1].x1", ".a1.mine", ".file.mine"):
+def test_leftovers_of_all_files_of_a_pattern_are_cleared(tmp_path):
+    for name in (".a-1.json.x1", ".a-2.json.x1", ".b-1.json.x1"):
         (tmp_path / name).mkdir()
-    clear_leftovers(tmp_path / "a[1]")
-    clear_leftovers(tmp_path / "*")
-    assert sorted(path.name for path in tmp_path.iterdir()) == [".a1.mine", ".file.mine"]
+    clear_leftovers(tmp_path / "a-*.json")
+    assert [path.name for path in tmp_path.iterdir()] == [".b-1.json.x1"]
 
 
 def test_what_a_killed_process_wrote_beside_its_file_is_cleared_too(tmp_path):

@@ -7,7 +7,6 @@ and goes with it, however it ends.
 from __future__ import annotations
 
 import fcntl
-import glob
 import os
 import shutil
 import tempfile
@@ -74,17 +73,15 @@ def made_folder(path: str | os.PathLike[str], purpose: str) -> Path:
 
 
 def clear_leftovers(path: Path) -> None:
-    """Removes what killed processes had begun to write to `path`; for who alone may write it."""
-    for leftover in path.parent.glob(f".{glob.escape(path.name)}.*"):
-        remove(leftover)
+    """Removes what killed processes had begun to write to `path`; for who alone may write it.
 
-
-def remove(path: Path) -> None:
-    """Removes a file, or a folder with all that is in it; nothing is fine too."""
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
+    Its name may be a pattern, "operator-*.json" say.
+    """
+    for leftover in path.parent.glob(f".{path.name}.*"):
+        if leftover.is_dir():
+            shutil.rmtree(leftover)
+        else:
+            leftover.unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str) -> None:

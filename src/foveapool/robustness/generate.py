@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from foveapool.files import held, remove, write_text
+from foveapool.files import clear_leftovers, held, write_text
 from foveapool.robustness.corruption_metrics import SEVERITIES
 from foveapool.robustness.corruptions import block_length, corrupt
 from foveapool.robustness.levels import check_images
@@ -142,8 +142,7 @@ def _claimed(folder: Path, facts: dict[str, Any]) -> Iterator[None]:
     What a killed process left of a file is swept away.
     """
     with held(folder / ".lock"):
-        for leftover in folder.glob(".*.npy.*"):
-            remove(leftover)
+        clear_leftovers(folder / "*.npy")
         known = generated(folder)
         if known is None:
             if strangers := sorted(path.name for path in folder.glob("*.npy")):
