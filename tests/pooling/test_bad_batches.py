@@ -170,3 +170,24 @@ def test_very_large_finite_numbers_are_welcome():
     maps = maps / maps.abs().max() * 1e18
     scatter = compute_scatter(maps, labels)
     assert distance(scatter.within, algorithm_1(maps, labels)[1]) < 1e-6
+
+
+def test_numbers_whose_squares_overflow_are_refused_by_the_second_pass_too():
+    maps, labels = good_batch()
+    moments = ChannelMoments(num_classes=3)
+    moments.update(maps, labels)
+    accumulator = ScatterAccumulator(moments.compute())
+    wild = maps.clone()
+    wild[5] = 1e30
+    assert_refused(accumulator, "squares overflow torch.float32.*scale", wild, labels)
+    accumulator.update(maps[:0], labels[:0])
+    accumulator.update(maps, labels)
+    assert accumulator.compute().within.isfinite().all()
+
+
+def test_a_pass_does_not_take_itself_in(some_pass):
+    before = snapshot(some_pass)
+    with pytest.raises(ValueError, match="got itself to merge, wanted another shard"):
+        some_pass.merge(some_pass)
+    assert snapshot(some_pass).keys() == before.keys()
+    assert some_pass.seen == len(good_batch()[0])

@@ -124,3 +124,4 @@ def test_an_ignored_dead_channel_is_as_if_it_were_not_there(normalise):
     scatter = compute_scatter(dead, labels, dead_channels="ignore", normalise=normalise)
     assert_equal(scatter, compute_scatter(maps, labels, normalise=normalise), 1e-12)
     assert scatter.std.tolist()[1] == 0 and float(scatter.mean[1]) == pytest.approx(7.3)
+    assert scatter.rank_bound == compute_scatter(maps, labels).rank_bound

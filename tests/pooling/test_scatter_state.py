@@ -98,3 +98,13 @@ def test_a_state_of_other_moments_is_refused(data):
     other = first_pass(cut(data, 150)[:1]).compute()
     with pytest.raises(ValueError, match="got shards with counts"):
         ScatterAccumulator(moments).load_state_dict(ScatterAccumulator(other).state_dict())
+
+
+def test_a_state_of_other_sizes_is_refused_whole(data):
+    accumulator = second_pass([data], first_pass([data]).compute())
+    state = accumulator.state_dict()
+    cut_off = {**state, "tensors": {**state["tensors"], "sums": state["tensors"]["sums"][:, 1:]}}
+    fresh = ScatterAccumulator(accumulator.moments)
+    with pytest.raises(ValueError, match=r"got sums of shape \(3, .*, wanted \(3, "):
+        fresh.load_state_dict(cut_off)
+    assert fresh.seen == 0 and not fresh.state_dict()["tensors"]["gram"].any()

@@ -72,6 +72,9 @@ def test_blocks_shrink_with_the_memory_to_a_single_place():
     assert found == sorted(found) and found[-1] > found[0]
     # The matrices of a windowed problem take memory too.
     assert block_size(64, 1024, True, torch.device("cpu"), 2**28) < block(2**28)
+    # And so does LAPACK.
+    whole = block_size(64, 1024, False, torch.device("cpu"), 2**28, whole=True)
+    assert whole <= 2**28 / (40 * 1024**2) < block(2**28)
 
 
 @pytest.fixture

@@ -191,7 +191,7 @@ def refused(call: Callable[[], object], name: str) -> str:
 def test_arpack_refuses_more_components_than_it_can_find():
     eye = torch.eye(5, dtype=torch.float64)
     pencil = Pencil(Matrices(eye, eye), zeros(1, 5))
-    message = refused(lambda: SOLVERS["arpack"](pencil, 3, 1e-8, None), "components")
+    message = refused(lambda: SOLVERS["arpack"](pencil, 3, 1e-8, None), "solver")
     assert "dense" in message
 
 

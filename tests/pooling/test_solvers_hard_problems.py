@@ -133,3 +133,14 @@ def test_a_problem_without_a_further_eigenvalue_has_a_zero_there():
     case = posed(torch.diag(torch.tensor([3.0, 1.0])).double(), torch.eye(2).double(), zeros(1, 2))
     pairs = SOLVERS["dense"](case.pencil, 2, 1e-8, None)
     assert pairs.values.tolist() == [[pytest.approx(3.0), pytest.approx(1.0), 0.0]]
+
+
+@solvers
+def test_equal_eigenvalues_have_vectors_of_their_own(solver):
+    eye = torch.eye(144, dtype=torch.float64)
+    case = posed(eye, eye, grid.penalty((12, 12), (4, 6)))
+    rows = ROUTES[solver](case.pencil, 3, 1e-8, None).vectors
+    products = rows @ case.pencil.metric() @ rows.mT
+    lengths = products.diagonal(dim1=-2, dim2=-1).sqrt()
+    cosines = products / (lengths[:, :, None] * lengths[:, None])
+    assert (cosines - torch.eye(3, dtype=torch.float64)).abs().max() < 1e-6

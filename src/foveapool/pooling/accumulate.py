@@ -19,6 +19,7 @@ from torch import Tensor
 
 from foveapool.pooling.incoming import (
     check_batch,
+    check_other,
     from_all_processes,
     same_facts,
     sum_over_processes,
@@ -90,7 +91,7 @@ class ScatterAccumulator:
         moments = self.moments
         layout = (len(moments.mean), moments.in_shape)
         batch = check_batch(features, labels, ids, self.seen, len(moments.counts), layout)
-        if not bool(batch.maps.sum().isfinite()) and not bool(batch.maps.isfinite().all()):
+        if len(batch.maps) and not bool(batch.largest().square().isfinite()):
             batch.raise_not_finite()
         self.seen += len(batch.maps)
         if moments.class_cap is not None:
@@ -165,6 +166,7 @@ class ScatterAccumulator:
 
         "The same" are moments computed once and handed to all, or those after `all_reduce`.
         """
+        check_other("ScatterAccumulator", self, other)
         same_facts("ScatterAccumulator", self._facts(), other._facts())
         for mine, theirs in zip(self._tensors().values(), other._tensors().values(), strict=True):
             mine += theirs.to(mine.device)
@@ -198,6 +200,12 @@ class ScatterAccumulator:
         seen = facts.pop("seen")
         facts["in_shape"] = tuple(facts["in_shape"])
         same_facts("ScatterAccumulator", self._facts(), facts)
+        for name, tensor in self._tensors().items():
+            if (shape := state["tensors"][name].shape) != tensor.shape:
+                raise ValueError(
+                    f"ScatterAccumulator: got {name} of shape {tuple(shape)}, wanted "
+                    f"{tuple(tensor.shape)}; give the state of an accumulator over these moments"
+                )
         for name, tensor in self._tensors().items():
             tensor.copy_(state["tensors"][name])
         self.seen = seen

@@ -22,13 +22,22 @@ MOST_ON_CPU, ENTRIES_ON_CPU = 16, 2**21
 
 
 def block_size(
-    outputs: int, size: int, own_matrices: bool, device: torch.device, memory: int | None
+    outputs: int,
+    size: int,
+    own_matrices: bool,
+    device: torch.device,
+    memory: int | None,
+    whole: bool = False,
 ) -> int:
-    """How many output places fit under `memory` bytes at once, on all threads together."""
+    """How many output places fit under `memory` bytes at once, on all threads together.
+
+    whole: whether the solver decomposes whole matrices, in float64.
+    """
     if memory is not None and memory <= 0:
         raise ValueError(f"memory: got {memory}, wanted a positive number of bytes")
-    # Factor, its inverse, a copy (float32); the search space (float64); A and B if they are own.
-    each = size * size * (12 + 32 * own_matrices) + size * 8 * 3 * 64
+    # Factor, its inverse, a copy (float32), or the metric, its factor, the reduced problem, its
+    # vectors and LAPACK's own (float64); the search space (float64); A and B if they are own.
+    each = size * size * ((40 if whole else 12) + 32 * own_matrices) + size * 8 * 3 * 64
     if device.type == "cuda":
         bound = memory or torch.cuda.mem_get_info(device)[0] // 2
         return max(1, min(outputs, bound // each))

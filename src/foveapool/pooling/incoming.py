@@ -42,6 +42,10 @@ class Batch:
         for first in range(0, len(self.maps), step):
             yield slice(first, first + step)
 
+    def largest(self) -> Tensor:
+        """The largest magnitude, of one sample or more; NaN if there is one."""
+        return torch.stack(self.maps.aminmax()).abs().amax()
+
     def raise_not_finite(self) -> NoReturn:
         """Says where the first NaN or infinity is, or what became infinite when it was squared."""
         found = (~self.maps.isfinite()).nonzero()
@@ -107,6 +111,12 @@ def check_batch(
     if maps.dtype != torch.float64:
         maps = maps.float()
     return Batch(maps, labels, ids.long(), in_shape)
+
+
+def check_other(name: str, mine: object, theirs: object) -> None:
+    """Raises if an accumulator is to take itself in, which would count everything twice."""
+    if mine is theirs:
+        raise ValueError(f"{name}: got itself to merge, wanted another shard")
 
 
 def same_facts(name: str, mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> None:

@@ -19,6 +19,7 @@ from foveapool.pooling.incoming import (
     Batch,
     Layout,
     check_batch,
+    check_other,
     collective_device,
     from_all_processes,
     same_facts,
@@ -170,6 +171,7 @@ class ChannelMoments:
 
     def merge(self, other: ChannelMoments) -> None:
         """Takes in all that `other` has seen, for example another shard of the data."""
+        check_other("ChannelMoments", self, other)
         same_facts("ChannelMoments", self._facts(), other._facts())
         if other._state:
             if not self._state:

@@ -161,7 +161,8 @@ class Problem:
                 ) from error
             return (pairs.values, pairs.vectors, *_measured(pencil, pairs))
 
-        step = block_size(outputs, size, self.index is not None, device, memory)
+        own, whole = self.index is not None, solver != "krylov"
+        step = block_size(outputs, size, own, device, memory, whole)
         with torch.no_grad(), float32_products("ieee"):
             parts = map_blocks(
                 one, outputs, step, parallel=device.type == "cpu" and solver != "arpack"

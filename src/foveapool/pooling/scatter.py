@@ -42,8 +42,8 @@ class Scatter:
 
     @property
     def rank_bound(self) -> int:
-        """The most eigenvalues of A that can differ from zero: (classes - 1) * channels."""
-        return (len(self.counts) - 1) * len(self.mean)
+        """The most eigenvalues of A that can differ from zero: (classes - 1) * live channels."""
+        return (len(self.counts) - 1) * int((self.std > 0).sum())
 
     def within_diagonal(self) -> Tensor:
         """The diagonal of B, (N,)."""
