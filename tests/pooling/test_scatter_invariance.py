@@ -102,3 +102,12 @@ def test_products_are_ieee_inside_and_the_users_outside_even_after_an_error(medi
         raise KeyError
     assert [switch.fp32_precision for switch in switches] == before != ["ieee", "ieee"]
     assert torch.get_float32_matmul_precision() == "medium"
+
+
+def test_an_autocast_around_it_changes_nothing():
+    maps, labels = class_maps(UNBALANCED, dtype=torch.float32)
+    plain = compute_scatter(maps, labels)
+    with torch.autocast("cpu", torch.bfloat16):
+        inside = compute_scatter(maps, labels)
+        assert torch.is_autocast_enabled("cpu")
+    assert torch.equal(plain.within, inside.within) and torch.equal(plain.between, inside.between)

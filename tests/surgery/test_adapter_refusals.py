@@ -38,6 +38,12 @@ def of_another_stride() -> nn.Module:
     return model
 
 
+def without_a_bias() -> nn.Module:
+    model = toy()
+    model.block.main = nn.Conv2d(4, 8, 3, 2, 1, bias=False)
+    return model
+
+
 def of_another_window() -> nn.Module:
     model = toy()
     model.pool = nn.MaxPool2d(3, 2, 1)
@@ -51,7 +57,10 @@ def averaging() -> nn.Module:
 
 
 @modes
-@pytest.mark.parametrize("make", [renamed, wider, of_another_stride, of_another_window, averaging])
+@pytest.mark.parametrize(
+    "make",
+    [renamed, wider, of_another_stride, without_a_bias, of_another_window, averaging],
+)
 def test_an_adapter_for_another_network_is_refused(tmp_path, make, mode):
     saved(tmp_path, mode)
     assert_refused(make(), tmp_path, ValueError, "an adapter for another network")
@@ -138,3 +147,16 @@ def test_an_adapter_behind_a_layer_that_cannot_work_at_stride_1_changes_nothing(
     with pytest.raises(ValueError, match=r"2: got a Same which, at stride 1"):
         fp.load(fresh, tmp_path)
     assert [type(layer) for layer in fresh] == [Same, nn.ReLU, Same]
+
+
+@pytest.mark.parametrize("one_when_saved", [True, False])
+def test_layers_that_are_one_only_here_or_only_there_are_refused(tmp_path, one_when_saved):
+    def two_pools(one: bool) -> nn.Module:
+        first = nn.MaxPool2d(2)
+        return nn.Sequential(first, nn.ReLU(), first if one else nn.MaxPool2d(2))
+
+    model = two_pools(one_when_saved)
+    pool = LinearPool2d.average((8, 8), (4, 4))
+    replace(model, {"0": pool} if one_when_saved else {"0": pool, "2": pool})
+    fp.save(model, tmp_path)
+    assert_refused(two_pools(not one_when_saved), tmp_path, ValueError, "one and the same")

@@ -209,3 +209,29 @@ def test_a_copy_does_not_carry_the_memory_of_an_optimiser():
     optimizer = two_groups(model)
     replace(model, {MAIN: halving(8, 2)}, optimizer=optimizer)
     assert model.block.main.role.slots and not copy.deepcopy(model).block.main.role.slots
+
+
+@pytest.mark.parametrize("biases_first", [True, False])
+def test_weights_join_weights_and_biases_join_biases(biases_first):
+    model = toy()
+    weights = [p for p in model.parameters() if p.dim() > 1]
+    biases = [p for p in model.parameters() if p.dim() == 1]
+    groups = [{"params": weights, "weight_decay": 0.05}, {"params": biases, "weight_decay": 0.0}]
+    optimizer = torch.optim.SGD(groups[::-1] if biases_first else groups, 0.1)
+    before = contents(optimizer)
+    replace(model, {MAIN: halving(trainable=True)}, optimizer=optimizer)
+    decay = {id(p): g["weight_decay"] for g in optimizer.param_groups for p in g["params"]}
+    new = dict(model.block.main.named_parameters())
+    assert {name: decay[id(p)] for name, p in new.items()} == {
+        name: 0.05 if p.dim() > 1 else 0.0 for name, p in new.items()
+    }
+    assert {p.dim() > 1 for p in new.values()} == {True, False}
+    restore(model, optimizer=optimizer)
+    assert contents(optimizer) == before
+
+
+def test_an_optimiser_that_does_not_train_the_layer_is_told_of():
+    model = toy()
+    head = torch.optim.SGD(model.head.parameters(), 0.1)
+    with pytest.warns(UserWarning, match="does not hold the parameters of the layers that gave"):
+        replace(model, {MAIN: halving(trainable=True)}, optimizer=head)

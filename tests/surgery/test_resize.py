@@ -178,6 +178,32 @@ def test_a_trainable_operator_is_kept_while_nobody_trains_it(counted):
     assert model(pictures(2, 10)).requires_grad
 
 
+def changed_by_a_fused_optimiser(weight):
+    weight.grad = torch.ones_like(weight)
+    torch.optim.SGD([weight], 1.0, fused=True).step()
+
+
+def changed_as_data(weight):
+    weight.data.sub_(1)
+
+
+def changed_in_place_of_another(weight):
+    weight.data = weight.data - 1
+
+
+@pytest.mark.parametrize(
+    "change", [changed_by_a_fused_optimiser, changed_as_data, changed_in_place_of_another]
+)
+def test_a_change_that_leaves_no_trace_is_seen(change):
+    model, pool = interpolating(trainable=True)
+    with torch.no_grad():
+        model(pictures(2, 10))
+    change(pool.weight)
+    with torch.no_grad():
+        found = model(pictures(2, 10))
+        torch.testing.assert_close(found, pool.resized((10, 10), (5, 5))(pictures(2, 10)))
+
+
 def test_what_was_computed_for_inference_can_be_trained_through_later():
     model, _ = interpolating()
     with torch.inference_mode():

@@ -115,6 +115,11 @@ def test_a_layer_that_stands_in_a_plain_list_too_is_warned_of():
     pools = {"down": fp.LinearPool2d.average((8, 8), (4, 4))}
     with pytest.warns(UserWarning, match=r"stands in its `order`, a list.*nn\.ModuleList"):
         fp.replace(Listing(list), pools)
+    with pytest.warns(UserWarning, match=r"stands in its `order`, a list"):
+        fp.replace(Listing(lambda layers: [(layer, nn.ReLU()) for layer in layers]), pools)
+    endless = []
+    endless.append(endless)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         fp.replace(Listing(nn.ModuleList), pools)
+        fp.replace(Listing(lambda layers: endless), pools)

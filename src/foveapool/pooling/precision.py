@@ -26,15 +26,16 @@ def float32_products(precision: Precision = "ieee") -> Iterator[None]:
     """Within it, float32 matrix products are true float32, or TF32 if `precision` says so.
 
     For `bf16` the operands themselves are rounded, by whoever multiplies them.
-    A user's `torch.set_float32_matmul_precision("high")` must not change what is fitted; it is put
-    back afterwards.
+    A user's `torch.set_float32_matmul_precision("high")`, or an autocast around the fit, must not
+    change what is fitted; they are put back afterwards.
     """
     switches = (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul)  # type: ignore[attr-defined]
     before = [switch.fp32_precision for switch in switches]
     try:
         for switch in switches:
             switch.fp32_precision = "tf32" if precision == "tf32" else "ieee"
-        yield
+        with torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False):
+            yield
     finally:
         for switch, value in zip(switches, before, strict=True):
             switch.fp32_precision = value

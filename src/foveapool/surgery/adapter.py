@@ -96,6 +96,7 @@ def _identity(layer: nn.Module, sizes: Any = None) -> dict[str, Any]:
     sizes = layer if sizes is None else sizes
     if isinstance(layer, nn.Conv2d):
         facts |= {"in_channels": layer.in_channels, "out_channels": layer.out_channels}
+        facts["bias"] = layer.bias is not None
     if hasattr(sizes, "kernel_size"):
         facts["kernel_size"] = [int(size) for size in pair(sizes.kernel_size)]
     steps = stride_of(sizes)
@@ -122,6 +123,7 @@ def load(
     pools = [_pool(tensors, layer) for layer in layers]
     for layer, pool in zip(layers, pools, strict=True):
         _check_fits(network_in(model), layer, pool, folder)
+    _check_shared(network_in(model), layers, folder)
     changes: list[Change] = []
     sizes: list[int] = []
     for layer, pool in zip(layers, pools, strict=True):
@@ -165,6 +167,17 @@ def _check_fits(model: nn.Module, layer: dict[str, Any], pool: LinearPool2d, fol
         check_pool(name, module, pool, layer["mode"])
         if layer["mode"] == "after" and not isinstance(module, StandIn):
             check_stage(model, name, module, pool, layer["read_shape"])
+
+
+def _check_shared(model: nn.Module, layers: list[dict[str, Any]], folder: Path) -> None:
+    """Raises unless the same names mean one and the same layer as where the adapter was saved."""
+    modules = [{id(module_named(model, name)) for name in layer["names"]} for layer in layers]
+    if any(len(each) > 1 for each in modules) or len(set().union(*modules)) < len(modules):
+        names = "; ".join(" = ".join(layer["names"]) for layer in layers)
+        raise ValueError(
+            f"{folder}: an adapter for another network: its layers are {names}, and here others of "
+            "them are one and the same"
+        )
 
 
 def _pool(tensors: dict[str, Tensor], layer: dict[str, Any]) -> LinearPool2d:

@@ -39,19 +39,28 @@ def check_knows(optimizer: Optimizer, parameters: Iterable[nn.Parameter]) -> Non
 def swap_parameters(
     optimizer: Optimizer, leaving: Iterable[nn.Parameter], coming: Mapping[str, nn.Parameter]
 ) -> tuple[Slot, ...]:
-    """Takes `leaving` out and puts `coming` where the first of them stood; returns the slots.
+    """Takes `leaving` out and puts `coming` where the first of their kind stood; returns the slots.
 
-    With none leaving, the new ones join the last group.
+    Weights go where weights were and biases where biases were, which often decay apart. With none
+    leaving, the new ones join the last group.
     """
     slots = _taken_out(optimizer, leaving)
     groups = optimizer.param_groups
-    number = slots[0].group if slots else len(groups) - 1
-    index = slots[0].index if slots else len(groups[number]["params"])
     known = {id(p) for g in groups for p in g["params"]}
     new = {name: p for name, p in coming.items() if id(p) not in known}
-    for place, (name, parameter) in enumerate(new.items(), index):
-        _put_in(groups[number], place, parameter, name)
+    added = [0] * len(groups)
+    for name, parameter in new.items():
+        kin = [slot for slot in slots if _is_matrix(slot.parameter) == _is_matrix(parameter)]
+        slot = next(iter(kin or slots), None)
+        number = len(groups) - 1 if slot is None else slot.group
+        index = len(groups[number]["params"]) if slot is None else slot.index + added[number]
+        _put_in(groups[number], index, parameter, name)
+        added[number] += 1
     return slots
+
+
+def _is_matrix(parameter: nn.Parameter) -> bool:
+    return parameter.dim() > 1
 
 
 def swap_back(optimizer: Optimizer, leaving: Iterable[nn.Parameter], slots: Iterable[Slot]) -> None:

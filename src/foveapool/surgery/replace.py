@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 import weakref
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -100,6 +101,14 @@ def replace(
         for name in change.names:
             _put(model, name, change.new)
     slots = () if optimizer is None else _swapped(optimizer, model, before)
+    left = _without(before, model.parameters())
+    if optimizer is not None and not slots and any(p.requires_grad for p in left):
+        warnings.warn(
+            f"optimizer: got a {type(optimizer).__name__} that does not hold the parameters of the "
+            "layers that gave way; what trains in their place joined its last group. If another "
+            "optimiser holds them, restore and give that one",
+            stacklevel=2,
+        )
     for change in changes:
         # `restore` is given the network alone, and undoes the last call first.
         role = change.new.role

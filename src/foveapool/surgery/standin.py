@@ -69,7 +69,8 @@ class StandIn(nn.Module):
         self.pool, self.project = pool, project
         self._carried: dict[tuple[Pair, Pair], Tensor] = {}  # the operator for other sizes
         self._out_shapes: dict[Pair, Pair] = {}  # the original's, for other sizes
-        self._carried_from: tuple[Any, Any] = (None, None)  # the weights, and when that was
+        # The weights, when that was, and their numbers if they train.
+        self._carried_from: tuple[Any, Any, Any] = (None, None, None)
         self.train(original.training)
 
     @property
@@ -103,8 +104,8 @@ class StandIn(nn.Module):
     def _interpolated(self, x: Tensor, target: Pair) -> Tensor:
         pool, shape = self.pool, (x.shape[2], x.shape[3])
         learns = pool.weight.requires_grad and torch.is_grad_enabled()
-        if learns or torch.compiler.is_compiling():
-            # Gradients have to reach the operator, and a compiled graph cannot ask whether the
+        if learns or _recorded(pool.weight):
+            # Gradients have to reach the operator, and a recorded graph cannot ask whether the
             # weights changed: nothing can be kept from call to call.
             weight = pool.resized_weight(shape, target)
         else:
@@ -113,10 +114,12 @@ class StandIn(nn.Module):
 
     def _carried_to(self, shape: Pair, target: Pair) -> Tensor:
         """The operator for that size, computed once until the pooling's own weights change."""
-        own, (source, then) = self.pool.weight, self._carried_from
+        own, (source, then, copy) = self.pool.weight, self._carried_from
         now = (version_of(own), own.dtype, own.device)
-        if own is not source or now != then:
-            self._carried, self._carried_from = {}, (own, now)
+        # Fused optimisers leave the version as it was: where weights train, numbers are compared.
+        if own is not source or now != then or (own.requires_grad and not torch.equal(own, copy)):
+            copy = own.detach().clone() if own.requires_grad else None
+            self._carried, self._carried_from = {}, (own, now, copy)
         if (shape, target) not in self._carried:
             # A tensor made in inference mode could not be used for training later.
             with torch.inference_mode(False), torch.no_grad():
@@ -139,13 +142,19 @@ class StandIn(nn.Module):
 
     def __getstate__(self) -> Mapping[str, Any]:
         """All but what can be computed again, and what an optimiser had, which knows no copies."""
-        empty = {"_carried": {}, "_carried_from": (None, None), "_out_shapes": {}}
+        empty = {"_carried": {}, "_carried_from": (None, None, None), "_out_shapes": {}}
         role = dataclasses.replace(self.role, optimizer=None, slots=())
         return {**self.__dict__, **empty, "role": role}
 
     def extra_repr(self) -> str:
         """What `print(model)` shows."""
         return f"{self.role.mode} {type(self.original).__name__}"
+
+
+def _recorded(weight: Tensor) -> bool:
+    """Whether what is computed now is run again later, maybe with other weights."""
+    captured = weight.is_cuda and torch.cuda.is_current_stream_capturing()
+    return torch.compiler.is_compiling() or (captured and weight.requires_grad)
 
 
 def _plain_attributes(module: nn.Module) -> dict[str, Any]:

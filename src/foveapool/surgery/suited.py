@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from torch import nn
@@ -66,11 +66,19 @@ def warn_of_other_holders(model: nn.Module, layers: Collection[nn.Module]) -> No
         for attribute, value in vars(module).items():
             if attribute == "_modules" or not isinstance(value, (list, tuple, Mapping)):
                 continue
-            held = value.values() if isinstance(value, Mapping) else value
-            if any(isinstance(each, nn.Module) and each in layers for each in held):
+            if any(each in layers for each in _modules_in(value)):
                 warnings.warn(
                     f"{name or 'model'}: got a layer to replace that stands in its "
                     f"`{attribute}`, a {type(value).__name__}, too; called from there it stays the "
                     "old one: make that an nn.ModuleList or nn.ModuleDict",
                     stacklevel=3,
                 )
+
+
+def _modules_in(value: Any, depth: int = 4) -> Iterator[nn.Module]:
+    """The modules in containers in containers; not for ever, since one may hold itself."""
+    if isinstance(value, nn.Module):
+        yield value
+    elif isinstance(value, (list, tuple, Mapping)) and depth:
+        for each in value.values() if isinstance(value, Mapping) else value:
+            yield from _modules_in(each, depth - 1)
