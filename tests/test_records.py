@@ -47,6 +47,13 @@ def test_a_row_has_a_line_of_its_own_after_one_that_an_editor_left_open(tmp_path
     assert read_rows(path) == [row()] * 3
 
 
+def test_the_mark_that_spreadsheets_put_in_front_is_passed_over(tmp_path):
+    path = tmp_path / "rows.csv"
+    append_rows(path, [row()])
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\r\n"))
+    assert read_rows(path) == [row()]
+
+
 def test_two_processes_lose_no_row_and_write_one_header(tmp_path):
     path = tmp_path / "rows.csv"
     code = (

@@ -1,6 +1,7 @@
 """The folder of runs: what it holds is checked, what is not its own is put aside."""
 
 import json
+import math
 import os
 
 import pytest
@@ -79,6 +80,8 @@ def test_one_process_at_a_time_has_a_training(tmp_path):
         (RESULT, json.dumps({**FOUND, "training": "b"}), "result.json is not of this training"),
         (RESULT, json.dumps({**MACHINE, "training": "a"}), "result.json: got None for error"),
         (RESULT, json.dumps({**FOUND, "training": "a", "error": "1"}), "got '1' for error"),
+        (RESULT, json.dumps({**FOUND, "training": "a", "error": math.nan}), "got nan for error"),
+        (RESULT, json.dumps({**FOUND, "training": "a", "error": 250.0}), "got 250.0 for error"),
         (TRAINING, "{", "training.json is not whole"),
         (TRAINING, json.dumps({**FACTS, "seed": 1}), "training.json is not of this training"),
     ],

@@ -211,7 +211,8 @@ def check_target(path: str | os.PathLike[str]) -> None:
 
 def read_rows(path: str | os.PathLike[str]) -> list[Row]:
     """The rows of a CSV file that `append_rows` wrote; refuses a file that was cut off."""
-    with open(path, newline="") as file, _text_only(path):
+    # A spreadsheet may have put a mark of its own in front.
+    with open(path, newline="", encoding="utf-8-sig") as file, _text_only(path):
         reader = csv.DictReader(file)
         _check_columns(path, reader.fieldnames or ())
         return [_row(record, f"{path}: line {reader.line_num}") for record in reader]

@@ -12,6 +12,7 @@ The same name always means the same training: what is in the folder says so, and
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -182,4 +183,7 @@ def _fault(name: str, result: Mapping[str, Any]) -> str:
         for key in keys:
             if not isinstance(result.get(key), kind):
                 return f"{RESULT}: got {result.get(key)!r} for {key}"
-    return ""
+    wrong = [key for key in numbers if not math.isfinite(result[key])]
+    if not wrong and not 0 <= result["error"] <= 100:
+        wrong = ["error"]
+    return f"{RESULT}: got {result[wrong[0]]!r} for {wrong[0]}" if wrong else ""

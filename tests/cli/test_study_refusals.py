@@ -113,6 +113,14 @@ def test_a_name_that_is_none_is_refused(preset, tmp_path, no_training, name):
     assert f"name: got {name!r}, wanted " in said
 
 
+def test_two_files_of_one_name_are_refused(preset, tmp_path, no_training):
+    (tmp_path / "other").mkdir()
+    other = tmp_path / "other" / preset.name
+    other.write_text(preset.read_text())
+    said = refused("study", preset, other, "--runs", tmp_path / "runs", *QUICK)
+    assert "presets: got 'tiny' 2 times, wanted studies of different names" in said
+
+
 def test_two_studies_cannot_have_one_name(preset, tmp_path, no_training):
     said = refused("study", preset, "demo", "--runs", tmp_path, "--name", "both", *QUICK)
     assert "name: got 'both' for 2 studies, wanted one study" in said

@@ -113,6 +113,15 @@ def test_an_interrupted_write_leaves_the_old_file_whole_and_nothing_else(path, m
     assert list(path.parent.iterdir()) == [path]
 
 
+def test_a_disk_that_is_full_is_an_oserror_that_names_the_file(path, monkeypatch):
+    def no_space(tensors, target, metadata):
+        raise storage.SafetensorError("No space left on device")
+
+    monkeypatch.setattr(storage, "save_file", no_space)
+    with pytest.raises(OSError, match=rf"{path.name}: No space left on device"):
+        save_tensors(path, "test", {"x": torch.zeros(3)}, {})
+
+
 def test_a_first_write_that_is_interrupted_leaves_no_file(path, monkeypatch):
     def cannot_move(source, target):
         raise OSError

@@ -170,6 +170,14 @@ def test_a_place_names_layers_in_the_order_they_were_put_in():
     assert (sgd["alpha"], sgd["norm"], sgd["trainable"]) == ("", "", "True")
 
 
+def test_settings_that_differ_in_a_late_digit_are_told_apart():
+    alphas = {
+        place(Setting((Pool("closed-form", 2, alpha),)), RECIPE)["alpha"]
+        for alpha in (1e6, 1e6 + 1, 0.1 + 1e-9, 0.1)
+    }
+    assert alphas == {"1000000", "1000001", "0.100000001", "0.1"}
+
+
 def test_another_network_has_another_name():
     other = Setting((), "resnet18", 16, options={"final_norm": False})
     assert place(other, RECIPE)["network"] == "resnet18, width 16, final_norm False"

@@ -98,6 +98,12 @@ def study_command(
                     "in a command of its own"
                 )
             studies = [replace(studies[0], name=name)]
+        names = [study.name for study in studies]
+        if twice := [each for each in dict.fromkeys(names) if names.count(each) > 1]:
+            raise ValueError(
+                f"presets: got {twice[0]!r} {names.count(twice[0])} times, wanted studies of "
+                "different names: their tables would take each other's place"
+            )
         # What is broken into lines, a path above all, cannot be searched for.
         folder = Runs(runs, partial(console.print, soft_wrap=True))
         # A second layer is fitted on networks that the first search trained.

@@ -33,7 +33,10 @@ def save_tensors(
     header = {"kind": kind, "format_version": FORMAT_VERSION, **facts}
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     with replacing(path) as temporary:
-        save_file(plain, temporary, metadata={_HEADER: json.dumps(header)})
+        try:
+            save_file(plain, temporary, metadata={_HEADER: json.dumps(header)})
+        except SafetensorError as error:
+            raise OSError(f"{path}: {error}") from error
 
 
 def load_tensors(

@@ -131,7 +131,10 @@ class Training:
 
 @dataclass(frozen=True)
 class Means:
-    """How a training is done: nothing here changes what it comes to, but for rounding."""
+    """How a training is done: nothing here changes what it comes to, but for rounding.
+
+    Nor does the number of threads; but rounding grows in training, as on a GPU from run to run.
+    """
 
     device: str | None = None
     compile: bool = False

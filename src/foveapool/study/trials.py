@@ -59,7 +59,7 @@ def label(setting: Setting, recipe: Recipe) -> str:
         if pool.is_fitted and name not in told and getattr(pool, name) != usual[name]
     ]
     if recipe.pooling_rate != 1 and trains_matrix(setting):
-        unusual.append(f"pooling rate {recipe.pooling_rate:g}")
+        unusual.append(f"pooling rate {recipe.pooling_rate:.12g}")
     return ", ".join([setting.pooling, *dict.fromkeys(unusual)])
 
 
@@ -76,7 +76,8 @@ def place(setting: Setting, recipe: Recipe) -> dict[str, str]:
     fitted = [pool for pool in pools if pool.is_fitted]
 
     def joined(values: Sequence[Any]) -> str:
-        return ", ".join(f"{v:g}" if isinstance(v, float) else str(v) for v in values)
+        # Digits enough that no two settings are told as one.
+        return ", ".join(f"{v:.12g}" if isinstance(v, float) else str(v) for v in values)
 
     return {
         "network": _network(setting),
@@ -168,7 +169,7 @@ def _columns(
 def data_label(training: Training) -> str:
     """The data's name, with the share of it that is trained on."""
     share = training.source.share
-    return training.source.name + ("" if share is None else f", {100 * share:g} %")
+    return training.source.name + ("" if share is None else f", {100 * share:.12g} %")
 
 
 def selection_rows(study: str, selection: Selection, provenance: Mapping[str, str]) -> list[Row]:

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from foveapool.data.images import DataSet
@@ -179,7 +178,7 @@ def disk_errors_explained(path: Path) -> Iterator[None]:
     """Says of a failed write which file it was and that nothing is lost."""
     try:
         yield
-    except (OSError, SafetensorError) as error:
+    except OSError as error:
         raise OSError(
             f"{path}: could not be written ({error}); what was saved before is kept. Free space "
             "on the disk, then train on with the same command"
