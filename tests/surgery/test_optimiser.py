@@ -235,3 +235,16 @@ def test_an_optimiser_that_does_not_train_the_layer_is_told_of():
     head = torch.optim.SGD(model.head.parameters(), 0.1)
     with pytest.warns(UserWarning, match="does not hold the parameters of the layers that gave"):
         replace(model, {MAIN: halving(trainable=True)}, optimizer=head)
+
+
+def test_in_one_group_the_new_ones_stand_where_the_old_ones_stood():
+    model = toy()
+    optimizer = torch.optim.SGD(model.named_parameters(), 0.1)
+    names = list(optimizer.param_groups[0]["param_names"])
+    replace(model, {MAIN: halving(trainable=True)}, optimizer=optimizer)
+    (group,) = optimizer.param_groups
+    own = [f"{MAIN}.pool.weight", f"{MAIN}.project.weight", f"{MAIN}.project.bias"]
+    place = names.index(f"{MAIN}.weight")
+    assert group["param_names"] == names[:place] + own + names[place + 2 :]
+    known = dict(model.named_parameters())
+    assert [id(p) for p in group["params"]] == [id(known[n]) for n in group["param_names"]]

@@ -52,8 +52,12 @@ def swap_parameters(
     for name, parameter in new.items():
         kin = [slot for slot in slots if _is_matrix(slot.parameter) == _is_matrix(parameter)]
         slot = next(iter(kin or slots), None)
-        number = len(groups) - 1 if slot is None else slot.group
-        index = len(groups[number]["params"]) if slot is None else slot.index + added[number]
+        if slot is None:
+            number, index = len(groups) - 1, len(groups[-1]["params"])
+        else:
+            number = slot.group
+            gone = sum(other.group == number and other.index < slot.index for other in slots)
+            index = slot.index - gone + added[number]
         _put_in(groups[number], index, parameter, name)
         added[number] += 1
     return slots
