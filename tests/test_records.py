@@ -52,6 +52,8 @@ def test_the_mark_that_spreadsheets_put_in_front_is_passed_over(tmp_path):
     append_rows(path, [row()])
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\r\n"))
     assert read_rows(path) == [row()]
+    append_rows(path, [row(layer="2")])
+    assert read_rows(path) == [row(), row(layer="2")]
 
 
 def test_two_processes_lose_no_row_and_write_one_header(tmp_path):

@@ -78,7 +78,7 @@ def clear_leftovers(path: Path) -> None:
     Its name may be a pattern, "operator-*.json" say.
     """
     for leftover in path.parent.glob(f".{path.name}.*"):
-        if leftover.is_dir():
+        if leftover.is_dir() and not leftover.is_symlink():
             shutil.rmtree(leftover)
         else:
             leftover.unlink(missing_ok=True)

@@ -171,7 +171,7 @@ def append_rows(
     path.parent.mkdir(parents=True, exist_ok=True)
     text = io.StringIO()
     writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
-    with open(path, "a+", newline="") as file:
+    with open(path, "a+", newline="", encoding="utf-8") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         rows = list(rows)
         if not _has_header(path, file):
@@ -198,7 +198,7 @@ def check_target(path: str | os.PathLike[str]) -> None:
             f"{path}: got a folder, wanted a CSV file to add rows to; name a file in it"
         )
     if path.exists():
-        with open(path, "a+", newline="") as file:
+        with open(path, "a+", newline="", encoding="utf-8") as file:
             _has_header(path, file)
         return
     above = next(each for each in path.absolute().parents if each.exists())
@@ -222,7 +222,7 @@ def _has_header(path: Path, file: TextIO) -> bool:
     """Whether the file has begun; refuses one of other columns."""
     file.seek(0)
     with _text_only(path):
-        header = next(csv.reader(file), None)
+        header = next(csv.reader(line.removeprefix("\ufeff") for line in file), None)
     if header is not None:
         _check_columns(path, header)
     return header is not None

@@ -183,7 +183,7 @@ def _fault(name: str, result: Mapping[str, Any]) -> str:
         for key in keys:
             if not isinstance(result.get(key), kind):
                 return f"{RESULT}: got {result.get(key)!r} for {key}"
-    wrong = [key for key in numbers if not math.isfinite(result[key])]
+    wrong = [key for key in numbers if not -math.inf < result[key] < math.inf]
     if not wrong and not 0 <= result["error"] <= 100:
         wrong = ["error"]
     return f"{RESULT}: got {result[wrong[0]]!r} for {wrong[0]}" if wrong else ""

@@ -185,6 +185,12 @@ def test_numbers_whose_squares_overflow_are_refused_by_the_second_pass_too():
     assert accumulator.compute().within.isfinite().all()
 
 
+def test_large_numbers_near_their_level_are_welcome_in_both_passes():
+    maps, labels = good_batch()
+    far = maps / maps.abs().max() * 1e15 + 3e19
+    assert compute_scatter(far, labels).within.isfinite().all()
+
+
 def test_a_pass_does_not_take_itself_in(some_pass):
     before = snapshot(some_pass)
     with pytest.raises(ValueError, match="got itself to merge, wanted another shard"):

@@ -38,12 +38,6 @@ def of_another_stride() -> nn.Module:
     return model
 
 
-def without_a_bias() -> nn.Module:
-    model = toy()
-    model.block.main = nn.Conv2d(4, 8, 3, 2, 1, bias=False)
-    return model
-
-
 def of_another_window() -> nn.Module:
     model = toy()
     model.pool = nn.MaxPool2d(3, 2, 1)
@@ -57,10 +51,7 @@ def averaging() -> nn.Module:
 
 
 @modes
-@pytest.mark.parametrize(
-    "make",
-    [renamed, wider, of_another_stride, without_a_bias, of_another_window, averaging],
-)
+@pytest.mark.parametrize("make", [renamed, wider, of_another_stride, of_another_window, averaging])
 def test_an_adapter_for_another_network_is_refused(tmp_path, make, mode):
     saved(tmp_path, mode)
     assert_refused(make(), tmp_path, ValueError, "an adapter for another network")
@@ -160,3 +151,25 @@ def test_layers_that_are_one_only_here_or_only_there_are_refused(tmp_path, one_w
     replace(model, {"0": pool} if one_when_saved else {"0": pool, "2": pool})
     fp.save(model, tmp_path)
     assert_refused(two_pools(not one_when_saved), tmp_path, ValueError, "one and the same")
+
+
+def one_convolution(bias: bool) -> nn.Module:
+    return nn.Sequential(nn.Conv2d(4, 8, 3, 2, 1, bias=bias))
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_layer_without_the_bias_that_the_adapter_has_numbers_for_is_refused(tmp_path, bias):
+    model = one_convolution(bias)
+    replace(model, {"0": LinearPool2d.average((8, 8), (4, 4))})
+    fp.save(model, tmp_path)
+    assert_refused(one_convolution(not bias), tmp_path, ValueError, "for another network")
+
+
+@pytest.mark.parametrize(("mode", "components"), [("replace", 2), ("after", 1)])
+def test_a_bias_that_no_number_of_the_adapter_stands_for_does_not_matter(
+    tmp_path, mode, components
+):
+    model, pool = one_convolution(True), LinearPool2d.average((8, 8), (4, 4), components)
+    assert replace(model, {"0": pool}, mode=mode).changes[0].new.project is None
+    fp.save(model, tmp_path)
+    assert len(fp.load(one_convolution(False), tmp_path).changes) == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import pickle
+import warnings
 
 import pytest
 import torch
@@ -248,3 +249,12 @@ def test_in_one_group_the_new_ones_stand_where_the_old_ones_stood():
     assert group["param_names"] == names[:place] + own + names[place + 2 :]
     known = dict(model.named_parameters())
     assert [id(p) for p in group["params"]] == [id(known[n]) for n in group["param_names"]]
+
+
+def test_where_nothing_joins_it_nothing_is_said():
+    model = toy()
+    head = torch.optim.SGD(model.head.parameters(), 0.1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        replace(model, {POOL: halving(4, trainable=True)}, optimizer=head)  # none left
+        replace(model, {MAIN: halving(components=2)}, optimizer=head)  # none came

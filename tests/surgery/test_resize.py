@@ -178,6 +178,18 @@ def test_a_trainable_operator_is_kept_while_nobody_trains_it(counted):
     assert model(pictures(2, 10)).requires_grad
 
 
+@pytest.mark.parametrize("frozen_first", [True, False])
+def test_freezing_and_unfreezing_between_calls_is_followed(frozen_first):
+    model, pool = interpolating(trainable=True)
+    for frozen in (frozen_first, not frozen_first):
+        pool.weight.requires_grad_(not frozen)
+        with torch.no_grad():
+            found = model(pictures(2, 10))
+            torch.testing.assert_close(found, pool.resized((10, 10), (5, 5))(pictures(2, 10)))
+        if not frozen:
+            changed_by_a_fused_optimiser(pool.weight)
+
+
 def changed_by_a_fused_optimiser(weight):
     weight.grad = torch.ones_like(weight)
     torch.optim.SGD([weight], 1.0, fused=True).step()

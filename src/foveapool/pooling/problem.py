@@ -74,7 +74,7 @@ class Problem:
             raise ValueError(
                 f"components: got {components}, wanted 1 to {min(places, scatter.rank_bound)}: "
                 f"{places} places have a weight, and A has rank {scatter.rank_bound} at most, "
-                "(classes - 1) * channels"
+                "(classes - 1) * channels that vary"
             )
         unit = float(scatter.within_diagonal().mean())
         if not unit > 0:

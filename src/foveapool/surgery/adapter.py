@@ -158,7 +158,10 @@ def _check_fits(model: nn.Module, layer: dict[str, Any], pool: LinearPool2d, fol
             module = module_named(model, name)
         except ValueError as error:
             raise ValueError(f"{folder}: an adapter for another network: {error}") from error
-        own, wanted = _identity(module), layer["original"]
+        own, wanted = _identity(module), dict(layer["original"])
+        if not layer["project"]:
+            # Only the 1x1 convolution has the layer's bias; without one it does not matter.
+            wanted.pop("bias", None)
         # Adapters of earlier versions say less.
         if not isinstance(module, StandIn) and {key: own.get(key) for key in wanted} != wanted:
             raise ValueError(

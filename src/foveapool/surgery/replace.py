@@ -101,8 +101,9 @@ def replace(
         for name in change.names:
             _put(model, name, change.new)
     slots = () if optimizer is None else _swapped(optimizer, model, before)
-    left = _without(before, model.parameters())
-    if optimizer is not None and not slots and any(p.requires_grad for p in left):
+    left, came = _without(before, model.parameters()), _without(model.parameters(), before)
+    trained = [any(p.requires_grad for p in some) for some in (left, came)]
+    if optimizer is not None and not slots and all(trained):
         warnings.warn(
             f"optimizer: got a {type(optimizer).__name__} that does not hold the parameters of the "
             "layers that gave way; what trains in their place joined its last group. If another "

@@ -115,9 +115,9 @@ class StandIn(nn.Module):
     def _carried_to(self, shape: Pair, target: Pair) -> Tensor:
         """The operator for that size, computed once until the pooling's own weights change."""
         own, (source, then, copy) = self.pool.weight, self._carried_from
-        now = (version_of(own), own.dtype, own.device)
+        now = (version_of(own), own.dtype, own.device, own.requires_grad)
         # Fused optimisers leave the version as it was: where weights train, numbers are compared.
-        if own is not source or now != then or (own.requires_grad and not torch.equal(own, copy)):
+        if own is not source or now != then or (copy is not None and not torch.equal(own, copy)):
             copy = own.detach().clone() if own.requires_grad else None
             self._carried, self._carried_from = {}, (own, now, copy)
         if (shape, target) not in self._carried:
