@@ -13,7 +13,7 @@ from foveapool.pairs import by_seed, paired_p_value
 from foveapool.records import CE, FLIP_RATE, Row
 from foveapool.robustness.compare import CORRUPTION_GROUPS, PERTURBATION_GROUPS
 from foveapool.robustness.corruption_metrics import SEVERITIES
-from foveapool.robustness.groups import NOISE_LEVELS, at_level, is_noise
+from foveapool.robustness.groups import files_of, is_noise
 from foveapool.robustness.paper import paper
 from foveapool.tabular import markdown
 
@@ -81,8 +81,7 @@ def endured_perturbations() -> str:
     """Flip rate of each perturbation, those that move pixels first, and the paper's."""
 
     def metrics(name: str) -> list[str]:
-        files = dict.fromkeys(at_level(name, level) for level in NOISE_LEVELS)
-        return [f"flip probability %, {file}" for file in files]
+        return [f"flip probability %, {file}" for file in files_of(name)]
 
     lines = _lines(PERTURBATION_GROUPS, metrics, FLIP_RATE, paper().rate)
     header = ["kind", "perturbation", "strided convolution", "closed form", "flip rate", "95 %"]

@@ -14,9 +14,8 @@ from foveapool.robustness.groups import (
     GENERATOR_TEN,
     GEOMETRIC_CORRUPTIONS,
     GEOMETRIC_PERTURBATIONS,
-    NOISE_LEVELS,
     STANDARD_CORRUPTIONS,
-    at_level,
+    files_of,
 )
 from foveapool.robustness.paper import paper
 from foveapool.robustness.result import RobustnessResult
@@ -74,10 +73,9 @@ def perturbation_ratios(
 
 def levels(result: RobustnessResult, name: str, neighbours: bool = False) -> dict[str, float]:
     """The flip probabilities of a perturbation by file, of a noise those of all levels there."""
-    files = dict.fromkeys(at_level(name, level) for level in NOISE_LEVELS)
     found = result.perturbations
     flips = found.neighbour_flips if neighbours else found.flip_probability
-    return {file: flips[file] for file in files if file in flips}
+    return {file: flips[file] for file in files_of(name) if file in flips}
 
 
 def better(names: Iterable[str], ratios: Mapping[str, float]) -> str:

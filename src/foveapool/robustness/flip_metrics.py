@@ -18,6 +18,7 @@ from foveapool.robustness.groups import (
     PERTURBATION_FILES,
     at_level,
     check_name,
+    files_of,
     is_noise,
 )
 from foveapool.robustness.predictions import (
@@ -99,9 +100,9 @@ def over_levels(values: Mapping[str, float]) -> dict[str, float]:
     """One value a perturbation: the mean over its noise levels, as Table 3 of the paper has it."""
     found = {}
     for name in ALL_PERTURBATIONS:
-        levels = [at_level(name, level) for level in (NOISE_LEVELS if is_noise(name) else (1,))]
-        if any(level in values for level in levels):
-            found[name] = mean_over(values, levels)
+        files = files_of(name)
+        if any(file in values for file in files):
+            found[name] = mean_over(values, files)
     return found
 
 
@@ -111,8 +112,8 @@ class FlipTable:
 
     The distances hold the files that were given as scores. `neighbour_flips` are those of noises
     between neighbouring frames: not what the authors of the sets count, but what the paper seems
-    to. `names` are perturbations without their level, by default all 14; a mean at
-    difficulty d takes each noise's file of level d.
+    to. `names` are perturbations without their level, by default all 14; a mean at difficulty d
+    takes each noise's file of level d.
     """
 
     flip_probability: dict[str, float]

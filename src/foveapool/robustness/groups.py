@@ -77,12 +77,13 @@ def at_level(name: str, level: int) -> str:
     return f"{name}_{level}" if is_noise(name) and level > 1 else name
 
 
+def files_of(name: str) -> list[str]:
+    """The files of a perturbation: one for each level of a noise, else one."""
+    return [at_level(name, level) for level in (NOISE_LEVELS if is_noise(name) else (1,))]
+
+
 # The 20 files of CIFAR-10-P: 14 sequences, the three noises at three levels.
-PERTURBATION_FILES = tuple(
-    at_level(name, level)
-    for name in ALL_PERTURBATIONS
-    for level in (NOISE_LEVELS if is_noise(name) else (1,))
-)
+PERTURBATION_FILES = tuple(file for name in ALL_PERTURBATIONS for file in files_of(name))
 
 
 def check_name(kind: str, name: str, known: Iterable[str]) -> None:
