@@ -79,8 +79,11 @@ def growth() -> str:
 def gram() -> str:
     rows = latest(read_rows(FIT))
     shares = [r for r in rows if r.metric == "share of matmul's rate"]
-    lines = [[machine(r), r.layer, r.batch, f"{r.mean:.2f}"] for r in shares]
-    return markdown(["machine", "maps", "batch", "share of `torch.matmul`'s rate"], lines)
+    cells: dict[tuple[str, str, str], dict[str, str]] = {}
+    for row in shares:
+        cells.setdefault((machine(row), row.layer, row.batch), {})[row.pooling] = f"{row.mean:.2f}"
+    lines = [[*key, each["products"], each["ScatterAccumulator"]] for key, each in cells.items()]
+    return markdown(["machine", "maps", "batch", "products summed", "the whole pass"], lines)
 
 
 def agreement() -> str:

@@ -16,6 +16,7 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import torch
@@ -127,7 +128,7 @@ def peers(options: argparse.Namespace, results: Results) -> None:
 
 
 def gram(options: argparse.Namespace, results: Results) -> None:
-    """A second pass over a batch of maps against the bare product of the same maps."""
+    """The sums of products alone, and the whole second pass, against one bare product."""
     device = options.device
     batch = 4096 if device == "cuda" else 256
     for size, channels in ((32, 64), (16, 128), (8, 256)):
@@ -136,28 +137,24 @@ def gram(options: argparse.Namespace, results: Results) -> None:
         moments = fp.ChannelMoments(10)
         moments.update(maps, labels)
         accumulator = ScatterAccumulator(moments.compute())
-        rows = maps.flatten(2).flatten(0, 1)
-
-        def product(rows: Tensor = rows) -> Tensor:
-            return rows.mT @ rows
-
-        def update(
-            accumulator: ScatterAccumulator = accumulator,
-            maps: Tensor = maps,
-            labels: Tensor = labels,
-        ) -> None:
-            accumulator.update(maps, labels)
-
-        bare, whole = [], []
+        panels = accumulator.panels
+        rows, total = maps.flatten(2).flatten(0, 1), panels.zeros(device)
+        routes: dict[str, Callable[[], object]] = {
+            "torch.matmul": partial(torch.matmul, rows.mT, rows),
+            "products": partial(panels.add_gram, total, rows),
+            "ScatterAccumulator": partial(accumulator.update, maps, labels),
+        }
+        times: dict[str, list[float]] = {name: [] for name in routes}
         for _ in range(options.repeats):
-            bare += seconds(product, 1, device)
-            whole += seconds(update, 1, device)
-        layer = f"{channels} x {size} x {size}"
-        rate = statistics.median(bare) / statistics.median(whole)
-        more = {"batch": str(batch)}
-        results.add("torch.matmul", layer, "seconds a batch", bare, **more)
-        results.add("ScatterAccumulator", layer, "seconds a batch", whole, **more)
-        results.add("ScatterAccumulator", layer, "share of matmul's rate", [rate], **more)
+            for name, work in routes.items():
+                times[name] += seconds(work, 1, device)
+        layer, more = f"{channels} x {size} x {size}", {"batch": str(batch)}
+        bare = statistics.median(times["torch.matmul"])
+        for name, taken in times.items():
+            results.add(name, layer, "seconds a batch", taken, **more)
+            if name != "torch.matmul":
+                rate = bare / statistics.median(taken)
+                results.add(name, layer, "share of matmul's rate", [rate], **more)
 
 
 def growth(options: argparse.Namespace, results: Results) -> None:

@@ -56,7 +56,7 @@ def test_choices_that_a_pooling_does_not_use_make_no_difference():
 def test_a_pooling_is_asked_only_for_choices_that_make_a_difference():
     assert choices_of("baseline") == ()
     for name in POOLINGS[1:]:
-        used = {*Pool(name, 1, window=2).facts(), "placement"} - {"pooling"}
+        used = {*Pool(name, 1, window=2).facts(), "placement", "then"} - {"pooling"}
         assert set(choices_of(name)) == used
 
 

@@ -26,7 +26,7 @@ from foveapool.pooling.incoming import (
 )
 from foveapool.pooling.moments import ChannelMoments, DeadChannels, Moments
 from foveapool.pooling.precision import Precision, check_precision, float32_products
-from foveapool.pooling.sampling import random_bins
+from foveapool.pooling.sampling import BINS, random_bins
 from foveapool.pooling.scatter import WEIGHTINGS, Scatter, Weighting
 from foveapool.pooling.storage import load_tensors, save_tensors
 from foveapool.pooling.symmetric import Panels, check_fits
@@ -73,6 +73,10 @@ class ScatterAccumulator:
         )
         self._counts = torch.zeros_like(moments.counts)
         self._workspace = Workspace()
+        # What no batch changes: on a GPU each small step costs as much as a large one.
+        self._share = (self._class_weights() / moments.counts).sqrt()
+        self._scale = self._channel_scale()
+        self._draws = moments.class_cap is not None and bool((moments.bins < BINS).any())
 
     def _class_weights(self) -> Tensor:
         """One for each class (Algorithm 1), or proportional to its size; Q in all either way."""
@@ -97,16 +101,15 @@ class ScatterAccumulator:
             if not bool(around.square().isfinite().all()):
                 batch.raise_not_finite()
         self.seen += len(batch.maps)
-        if moments.class_cap is not None:
+        if self._draws:
             batch = batch.only(random_bins(batch.ids, moments.seed) < moments.bins[batch.labels])
-        share = (self._class_weights() / moments.counts).sqrt()
         with float32_products(self.settings.precision):
             for piece in batch.pieces(minimum=4 * self.panels.size**2):
                 labels = batch.labels[piece]
-                self._add(batch.maps[piece], labels, share[labels])
+                self._add(batch.maps[piece], labels, self._share[labels])
 
     def _add(self, maps: Tensor, labels: Tensor, share: Tensor) -> None:
-        weight = (share[:, None] * self._channel_scale()).to(maps.dtype)[:, :, None]
+        weight = (share[:, None] * self._scale).to(maps.dtype)[:, :, None]
         rows = self._workspace.take("rows", maps.shape, maps.dtype, maps.device)
         torch.sub(maps, self.moments.level.to(maps.dtype), out=rows).mul_(weight)
         self._add_class_sums(rows, labels)

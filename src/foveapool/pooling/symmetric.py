@@ -68,7 +68,7 @@ class Panels:
         """
         height = self.height
         if self.whole:
-            height = max(-(-self.size // 8), 256 if rows.is_cuda else 64)
+            height = max(-(-self.size // 8), 128 if rows.is_cuda else 64)
         for part, columns, memory in self._each(height):
             left, right = rows[:, part].mT, rows[:, columns]
             if rows.dtype == torch.bfloat16:

@@ -5,7 +5,8 @@
 [recipe]    what differs from the paper's recipe for this network and data
 [[search]]  the grid of one pooling and how it is judged, see `select.Search`
 [trials]    seeds, and `robustness` to measure too: corruptions, perturbations
-[[arm]]     a line of the table: pooling, its choices; a list makes a line for each value
+[[arm]]     a line of the table: pooling, its choices; a list makes a line for each value, but
+            `then` is a list of what follows at other layers
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from foveapool.data.content import content_of
 from foveapool.data.registry import check_data_name
 from foveapool.near import did_you_mean
 from foveapool.study.select import Halving, Search
-from foveapool.study.setting import FITTED, Pool, Setting
+from foveapool.study.setting import FITTED, THEN, Pool, Setting
 from foveapool.study.study import Arm, Study
 from foveapool.study.training import Source
 from foveapool.training.recipe import Recipe, paper_recipe
@@ -187,13 +188,16 @@ def _trials(table: dict[str, Any]) -> dict[str, Any]:
 
 def _arms(table: Any) -> list[Arm]:
     """An arm for each combination of the values that lists give."""
-    _check_keys("[[arm]]", table, (*_POOL, "placement"))
+    _check_keys("[[arm]]", table, (*_POOL, "placement", THEN))
     if "pooling" not in table:
         raise ValueError("[[arm]]: got no pooling, wanted its name")
     for key, value in table.items():
         if value == []:
             raise ValueError(f"[[arm]]: {key}: got [], wanted a value or a list of one or more")
-    lists = [value if isinstance(value, list) else [value] for value in table.values()]
+    lists = [
+        value if isinstance(value, list) and key != THEN else [value]
+        for key, value in table.items()
+    ]
     found = []
     for values in product(*lists):
         choices = dict(zip(table, values, strict=True))

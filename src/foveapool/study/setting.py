@@ -24,6 +24,7 @@ BASELINE = "baseline"
 FITTED = (CLOSED_FORM, TRAINED)
 POOLINGS = (BASELINE, *FITTED, *RIVALS)
 AUTO: Literal["auto"] = "auto"
+THEN = "then"  # how an arm calls what comes after its first pooling
 _UNFITTED = ("pooling", "layer", "components")  # what a pooling that is not fitted is made of
 _DECIDED = ("classes", "in_channels", "in_shape", "poolings")  # arguments, but not options
 
@@ -94,7 +95,7 @@ def choices_of(pooling: str) -> tuple[str, ...]:
     if pooling == BASELINE:
         return ()
     known = _UNFITTED if pooling not in FITTED else tuple(each.name for each in fields(Pool))
-    return (*known[1:], "placement")
+    return (*known[1:], "placement", THEN)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from foveapool.near import did_you_mean
 from foveapool.records import Row
 from foveapool.study.robust import check_asked
 from foveapool.study.select import Search, Selection, select
-from foveapool.study.setting import BASELINE, FITTED, POOLINGS, Pool, Setting, choices_of
+from foveapool.study.setting import BASELINE, FITTED, POOLINGS, THEN, Pool, Setting, choices_of
 from foveapool.study.training import Source, Training
 from foveapool.study.trials import Trials, selection_rows, trial_rows
 from foveapool.training.recipe import Recipe
@@ -26,10 +26,14 @@ StudyRun = Callable[[str, Sequence[Training]], Mapping[str, Mapping[str, Any]]]
 
 @dataclass(frozen=True)
 class Arm:
-    """One line of the table: a pooling in its place, or one whose place the search has to find."""
+    """One line of the table: a pooling in its place, or one whose place the search has to find.
+
+    `then` among the choices are those of the poolings that follow at other layers, each fitted on
+    the network that was trained with those before; what they do not say is as at the first.
+    """
 
     pooling: str
-    choices: dict[str, Any] = field(default_factory=dict)  # of `Pool`; placement
+    choices: dict[str, Any] = field(default_factory=dict)  # of `Pool`; placement; then
 
     def __post_init__(self) -> None:
         if self.pooling not in POOLINGS:
@@ -48,6 +52,23 @@ class Arm:
                 f"arm {self.pooling}: got a placement and no layer; the search finds both, or the "
                 "arm says both"
             )
+        self._check_following(known)
+
+    def _check_following(self, known: Sequence[str]) -> None:
+        following = self.choices.get(THEN, [])
+        if not isinstance(following, list) or not all(isinstance(each, dict) for each in following):
+            raise ValueError(
+                f"arm {self.pooling}: {THEN}: got {following!r}, wanted a list of tables such as "
+                "[{ layer = 1 }]"
+            )
+        if following and self.is_searched:
+            raise ValueError(f"arm {self.pooling}: got {THEN} and no layer, wanted the first one")
+        for each in following:
+            own = [name for name in known if name not in ("placement", THEN)]
+            if unused := [name for name in each if name not in own]:
+                raise ValueError(
+                    f"arm {self.pooling}: {THEN}: got {', '.join(unused)}, wanted {_listed(own)}"
+                )
 
     @property
     def is_searched(self) -> bool:
@@ -61,8 +82,9 @@ class Arm:
         choices = dict(self.choices)
         placement = choices.pop("placement", start.placement)
         if not self.is_searched:
-            pool = Pool(self.pooling, **choices)
-            return replace(start, pools=(pool,), placement=placement)
+            following = choices.pop(THEN, [])
+            pools = tuple(Pool(self.pooling, **{**choices, **each}) for each in ({}, *following))
+            return replace(start, pools=pools, placement=placement)
         assert selection is not None, "a study is checked before it is run"
         best = selection.best
         pools = tuple(replace(pool, pooling=self.pooling, **choices) for pool in best.pools)
