@@ -42,8 +42,11 @@ def test_lists_make_lines_and_what_follows_is_the_same_in_each(tmp_path):
 
 def test_the_papers_two_layers_are_a_preset():
     study = read_preset("robustness-resnet18-two")
-    pools = study.arms[1].setting(study.network).pools
+    first, both = (arm.setting(study.network) for arm in study.arms[1:])
+    pools = both.pools
     assert [(p.layer, p.alpha, p.norm) for p in pools] == [(3, 15, "l2"), (1, 65, "l1")]
+    # The line of the first layer alone costs nothing: the second is fitted on that network.
+    assert both.fitted_on == first
 
 
 @pytest.mark.parametrize(

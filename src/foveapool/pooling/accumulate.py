@@ -30,6 +30,7 @@ from foveapool.pooling.sampling import BINS, random_bins
 from foveapool.pooling.scatter import WEIGHTINGS, Scatter, Weighting
 from foveapool.pooling.storage import load_tensors, save_tensors
 from foveapool.pooling.symmetric import Panels, check_fits
+from foveapool.pooling.weighting import class_sums, weighted_difference
 from foveapool.pooling.workspace import Workspace
 
 
@@ -74,8 +75,8 @@ class ScatterAccumulator:
         self._counts = torch.zeros_like(moments.counts)
         self._workspace = Workspace()
         # What no batch changes: on a GPU each small step costs as much as a large one.
-        self._share = (self._class_weights() / moments.counts).sqrt()
-        self._scale = self._channel_scale()
+        share = (self._class_weights() / moments.counts).sqrt()
+        self._weights = share[:, None, None] * self._channel_scale()[:, None]
         self._draws = moments.class_cap is not None and bool((moments.bins < BINS).any())
 
     def _class_weights(self) -> Tensor:
@@ -105,13 +106,12 @@ class ScatterAccumulator:
             batch = batch.only(random_bins(batch.ids, moments.seed) < moments.bins[batch.labels])
         with float32_products(self.settings.precision):
             for piece in batch.pieces(minimum=4 * self.panels.size**2):
-                labels = batch.labels[piece]
-                self._add(batch.maps[piece], labels, self._share[labels])
+                self._add(batch.maps[piece], batch.labels[piece])
 
-    def _add(self, maps: Tensor, labels: Tensor, share: Tensor) -> None:
-        weight = (share[:, None] * self._scale).to(maps.dtype)[:, :, None]
+    def _add(self, maps: Tensor, labels: Tensor) -> None:
+        weight = self._weights[labels].to(maps.dtype)
         rows = self._workspace.take("rows", maps.shape, maps.dtype, maps.device)
-        torch.sub(maps, self.moments.level.to(maps.dtype), out=rows).mul_(weight)
+        weighted_difference(maps, self.moments.level.to(maps.dtype), weight, out=rows)
         self._add_class_sums(rows, labels)
         rows = rows.flatten(0, 1)
         if self.settings.precision == "bf16" and rows.dtype == torch.float32:
@@ -119,21 +119,15 @@ class ScatterAccumulator:
         self.panels.add_gram(self._gram, rows)
 
     def _add_class_sums(self, rows: Tensor, labels: Tensor) -> None:
-        present: Tensor | None = None
-        classes = len(self._counts)
         self._counts.index_add_(0, labels, torch.ones_like(labels))
-        if classes > 4 * len(labels):
-            # Most classes are absent: number the others.
-            present, labels = labels.unique(return_inverse=True)
-            classes = len(present)
-        # A product with the indicator of the classes sums in a fixed order, on a GPU too.
-        member = torch.arange(classes, device=labels.device)[:, None] == labels
-        sums = member.to(rows.dtype) @ rows.flatten(1)
-        sums = sums.unflatten(1, rows.shape[1:])
-        if present is None:
-            self._sums += sums
+        classes = len(self._counts)
+        if labels.is_cuda and classes <= 4 * len(labels):
+            self._sums += class_sums(rows, labels, classes)
         else:
-            self._sums[present] += sums
+            # Only classes that are there: most may not be.
+            present, labels = labels.unique(return_inverse=True)
+            sums = class_sums(rows, labels, len(present))
+            self._sums.index_add_(0, present, sums.double())
 
     def compute(self) -> Scatter:
         """A and B over all that was taken in."""

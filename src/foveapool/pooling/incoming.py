@@ -37,7 +37,7 @@ class Batch:
 
         At least `minimum` numbers each, where a piece has a fixed cost as large as that.
         """
-        entries = max(2**26 if self.maps.is_cuda else 2**20, minimum)
+        entries = max(2**27 if self.maps.is_cuda else 2**21, minimum)
         step = max(1, entries // max(1, self.maps.shape[1] * self.maps.shape[2]))
         for first in range(0, len(self.maps), step):
             yield slice(first, first + step)
