@@ -170,20 +170,28 @@ class _Space:
 
 def _factor(pencil: Pencil, scale: Tensor) -> Tensor:
     """Lower Cholesky factors of the scaled metrics, (b, n, n)."""
-    shape = (pencil.batch, pencil.size, pencil.size)
+    size, take = pencil.size, pencil.workspace.take
+    # Columns a power of two apart share few lines of the cache, which takes LAPACK twice as long;
+    # rows and columns of the identity behind the metric change nothing else.
+    wide = size + 8 if size % 128 == 0 else size
+    padded = take("padded", (CACHED, wide, wide), torch.float32, scale.device)
+    padded[:] = torch.eye(wide)
     # Columns first, as LAPACK writes them.
-    factor = pencil.workspace.take("factor", shape, torch.float32, scale.device).mT
+    found = take("padded factor", padded.shape, torch.float32, scale.device).mT
+    factor = take("factor", (pencil.batch, size, size), torch.float32, scale.device).mT
     for first in range(0, pencil.batch, CACHED):
-        places = slice(first, first + CACHED)
-        matrix = unit_metric(pencil.part(places), scale[places])
-        failed = torch.empty(len(matrix), dtype=torch.int32)
+        part = pencil.part(slice(first, first + CACHED))
+        places = slice(first, first + part.batch)
+        matrix, failed = padded[: part.batch], torch.empty(part.batch, dtype=torch.int32)
+        matrix[:, :size, :size] = unit_metric(part, scale[places])
         jitter = 1e-6
         while True:
-            torch.linalg.cholesky_ex(matrix, out=(factor[places], failed))
+            torch.linalg.cholesky_ex(matrix, out=(found[: part.batch], failed))
             if not bool(failed.any()):
                 break
             # Float32 could not tell this matrix from a singular one; with a slightly larger
             # diagonal corrections are a little worse, and the answer is the same.
-            matrix[failed > 0] += jitter * torch.eye(pencil.size)
+            matrix[failed > 0] += jitter * torch.eye(wide)
             jitter *= 10
+        factor[places] = found[: part.batch, :size, :size]
     return factor
