@@ -124,3 +124,11 @@ def test_before_a_block_any_number_of_components_may_come():
     four = Pool("closed-form", 3, components=4)
     assert Setting((four,), "resnet18", 64, "before").pools == (four,)
     assert Setting((four,)).pools == (four,)
+
+
+def test_a_placement_that_is_left_out_is_the_networks_own():
+    pools = (Pool("average", 3),)
+    left_out, said = Setting(pools, "resnet18"), Setting(pools, "resnet18", placement="both")
+    assert left_out == said and left_out.facts() == said.facts()
+    assert Setting(network="resnet18").facts()["placement"] is None
+    assert Setting(pools).placement is None

@@ -126,6 +126,9 @@ class Setting:
                 f"placement: got {self.placement!r} for a CNN, wanted none: its poolings always "
                 "take the place of the strided convolution"
             )
+        if self.placement is None and self.network != "cnn":
+            # What the network does by itself, said outright: left out or not, it is one setting.
+            object.__setattr__(self, "placement", "both")
         if self.placement not in (None, *PLACEMENTS):
             raise ValueError(
                 f"placement: got {self.placement!r}, wanted one of {', '.join(PLACEMENTS)}"
