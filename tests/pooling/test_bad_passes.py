@@ -157,3 +157,12 @@ def test_a_window_makes_large_maps_fit(monkeypatch):
     with pytest.raises(ValueError, match=r"cpu has 0\.0 GB.*window"):
         compute_scatter(maps, labels)
     assert compute_scatter(maps, labels, window=1).in_shape == (64, 16)
+
+
+def test_class_sums_count_too(monkeypatch):
+    megabyte = {"SC_PAGE_SIZE": 1000, "SC_PHYS_PAGES": 1000}
+    monkeypatch.setattr("os.sysconf", megabyte.__getitem__)
+    maps, labels = class_maps((2,) * 40, (8, 8), channels=64, dtype=torch.float32)
+    with pytest.raises(ValueError, match=r"in 3 matrices and class sums \(0\.0 GB\); cpu has"):
+        compute_scatter(maps, labels)
+    assert compute_scatter(maps[:, :16], labels).in_shape == (8, 8)

@@ -111,3 +111,18 @@ def test_an_autocast_around_it_changes_nothing():
         inside = compute_scatter(maps, labels)
         assert torch.is_autocast_enabled("cpu")
     assert torch.equal(plain.within, inside.within) and torch.equal(plain.between, inside.between)
+
+
+@pytest.mark.parametrize(
+    ("shape", "batch"),
+    [((1024, 512, 2, 2), 512), ((600, 1024, 1, 1), 600), ((40_000, 1, 4, 4), 40_000)],
+)
+@pytest.mark.parametrize("offset", [0.0, 1e4])
+def test_many_numbers_a_place_add_up_as_in_float64(shape, batch, offset):
+    random = torch.Generator().manual_seed(0)
+    labels = torch.arange(shape[0]) % 4
+    signal = torch.randn(4, *shape[1:], generator=random)
+    maps = torch.randn(shape, generator=random).relu() + 0.3 * signal[labels] + offset
+    single = compute_scatter(maps, labels, batch_size=batch, class_cap=None)
+    double = compute_scatter(maps.double(), labels, class_cap=None)
+    assert_equal(single, double, 1e-6)

@@ -33,6 +33,9 @@ from foveapool.pooling.symmetric import Panels, check_fits
 from foveapool.pooling.weighting import class_sums, weighted_difference
 from foveapool.pooling.workspace import Workspace
 
+# Maps of fewer places are multiplied in float64: BLAS adds up such narrow products one by one.
+FEW = 32
+
 
 @dataclass(frozen=True)
 class _Settings:
@@ -65,9 +68,9 @@ class ScatterAccumulator:
         self.moments = moments
         self.settings = _Settings(weighting, normalise, window, precision)
         self.panels = Panels.for_grid(moments.in_shape, window)
-        check_fits(self.panels, device)
-        self.seen = 0
         classes, channels = len(moments.counts), len(moments.mean)
+        check_fits(self.panels, device, sums=classes * channels * self.panels.size)
+        self.seen = 0
         self._gram = self.panels.zeros(device)
         self._sums = torch.zeros(
             classes, channels, self.panels.size, dtype=torch.float64, device=device
@@ -116,6 +119,8 @@ class ScatterAccumulator:
         rows = rows.flatten(0, 1)
         if self.settings.precision == "bf16" and rows.dtype == torch.float32:
             rows = rows.bfloat16()
+        elif self.panels.size < FEW:
+            rows = rows.double()
         self.panels.add_gram(self._gram, rows)
 
     def _add_class_sums(self, rows: Tensor, labels: Tensor) -> None:
@@ -140,14 +145,19 @@ class ScatterAccumulator:
                 f"{int(moments.counts[q])} as in the first pass; give both passes the same samples"
                 " in the same order, or pass ids"
             )
-        weights = self._class_weights()[:, None, None]
-        counts = moments.counts.double()[:, None, None]
+        weights = self._class_weights()
         # `_sums` holds sqrt(weight / count) times the sum of each class.
-        means = self._sums / (weights * counts).sqrt()
-        middle = (weights * means).sum(0) / weights.sum()
-        between, within = self.panels.zeros(means.device), self._gram.clone()
-        self.panels.add_gram(between, (weights.sqrt() * (means - middle)).flatten(0, 1))
-        self.panels.add_gram(within, (weights.sqrt() * means).flatten(0, 1), sign=-1)
+        share = (weights * moments.counts).rsqrt()
+        middle = torch.tensordot(weights * share, self._sums, 1) / weights.sum()
+        between, within = self.panels.zeros(self._sums.device), self._gram.clone()
+        # A few classes at a time, since all of them may be as large as the matrices.
+        step = max(1, max(2**22, 4 * self.panels.size**2) // middle.numel())
+        for some, root, part in zip(
+            self._sums.split(step), weights.sqrt().split(step), share.split(step), strict=True
+        ):
+            means, root = some * part[:, None, None], root[:, None, None]
+            self.panels.add_gram(between, (root * (means - middle)).flatten(0, 1))
+            self.panels.add_gram(within, (root * means).flatten(0, 1), sign=-1)
         if settings.window is None:
             between, within = self.panels.dense(between), self.panels.dense(within)
         return Scatter(

@@ -35,10 +35,12 @@ class Batch:
     def pieces(self, minimum: int = 0) -> Iterator[slice]:
         """Parts that stay in the cache of a CPU, or fill a GPU, while they are worked on.
 
-        At least `minimum` numbers each, where a piece has a fixed cost as large as that.
+        At least `minimum` numbers each, where a piece has a fixed cost as large as that, but no
+        more samples than float32 can add up.
         """
         entries = max(2**27 if self.maps.is_cuda else 2**21, minimum)
-        step = max(1, entries // max(1, self.maps.shape[1] * self.maps.shape[2]))
+        most = 2**11 if self.maps.is_cuda else 2**8
+        step = max(1, min(most, entries // max(1, self.maps.shape[1] * self.maps.shape[2])))
         for first in range(0, len(self.maps), step):
             yield slice(first, first + step)
 

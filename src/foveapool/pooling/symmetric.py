@@ -78,14 +78,18 @@ class Panels:
             total[part, memory].add_(product, alpha=sign)
 
     def dense(self, total: Tensor) -> Tensor:
-        """The whole matrix (N, N), symmetric to the last bit."""
+        """The whole matrix (N, N), symmetric to the last bit; a whole one is written over."""
         full = total
         if not self.whole:
             full = torch.zeros(self.size, self.size, dtype=total.dtype, device=total.device)
             for part, columns, memory in self._each(self.height):
                 full[part, columns] = total[part, memory]
-        upper = full.triu()
-        return upper + upper.triu(1).mT
+        # Panel by panel, without another matrix.
+        for part, _, _ in self._each(min(self.size, 256)):
+            upper = full[part, part].triu()
+            full[part, part] = upper + upper.triu(1).mT
+            full[part.stop :, part] = full[part, part.stop :].mT
+        return full
 
     def blocks(self, total: Tensor, index: Tensor) -> Tensor:
         """The square blocks (b, n, n) at the places `index` (b, n)."""
@@ -100,8 +104,11 @@ class Panels:
         return total.flatten()[low * self.extent + column]
 
 
-def check_fits(panels: Panels, device: torch.device, copies: int = 3) -> None:
-    """Raises a ValueError that says the gigabytes if the sums cannot fit into the memory."""
+def check_fits(panels: Panels, device: torch.device, sums: int = 0, copies: int = 3) -> None:
+    """Raises a ValueError that says the gigabytes if the sums cannot fit into the memory.
+
+    sums: how many numbers are held beside the matrices, those of classes x channels x places.
+    """
     if device.type == "cuda":
         memory = torch.cuda.mem_get_info(device)[1]
     else:
@@ -109,11 +116,13 @@ def check_fits(panels: Panels, device: torch.device, copies: int = 3) -> None:
             memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         except (AttributeError, ValueError, OSError):
             return
-    need = copies * panels.bytes
+    need = copies * panels.bytes + 8 * sums
     if need > memory:
+        beside = f" and class sums ({8 * sums / 1e9:.1f} GB)" if sums else ""
         raise ValueError(
             f"in_shape: got maps of {panels.size} places, whose scatter needs "
-            f"{need / 1e9:.1f} GB in {copies} matrices; {device.type} has {memory / 1e9:.1f} GB. "
+            f"{need / 1e9:.1f} GB in {copies} matrices{beside}; {device.type} has "
+            f"{memory / 1e9:.1f} GB. "
             "Pass a (smaller) window=r to relate only places up to r pixels from a centre, or fit "
             "a layer with smaller maps"
         )
