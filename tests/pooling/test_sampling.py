@@ -8,40 +8,55 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foveapool.pooling.moments import ChannelMoments
-from foveapool.pooling.sampling import BINS, kept_bins, random_bins
+from foveapool.pooling.sampling import BINS, EQUAL, HALVINGS, kept_bins, random_bins
 
 from .oracles import class_maps
 
 whole_numbers = st.integers(-(2**63), 2**63 - 2)
 
 
-def top_bits_of_splitmix64(number: int, seed: int) -> int:
-    """Steele, Lea and Flood's generator in whole numbers of any size; its top five bits."""
+def bin_by_splitmix64(number: int, seed: int) -> int:
+    """By Steele, Lea and Flood's generator in whole numbers of any size."""
     z = (number + 1) * 0x9E3779B97F4A7C15 + seed * 0xD1342543DE82EF95
     z %= 2**64
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
     z = (z ^ (z >> 27)) * 0x94D049BB133111EB % 2**64
-    return (z ^ (z >> 31)) >> 59
+    return bin_of(z ^ (z >> 31))
+
+
+def bin_of(number: int) -> int:
+    """By the top five bits of 64, and if these are all zero by the ten behind them."""
+    if number >> 59:
+        return HALVINGS + (number >> 59)
+    return (number >> 49).bit_length()
 
 
 def test_seed_0_gives_the_published_splitmix64_numbers():
     published = [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F, 0xF88BB8A8724C81EC]
-    assert random_bins(torch.arange(4), seed=0).tolist() == [x >> 59 for x in published]
+    assert random_bins(torch.arange(4), seed=0).tolist() == [bin_of(x) for x in published]
 
 
 @settings(deadline=None)
 @given(st.lists(whole_numbers, min_size=1, max_size=20), st.integers(-(2**70), 2**70))
 def test_any_id_and_any_seed_have_a_bin(ids, seed):
     got = random_bins(torch.tensor(ids), seed).tolist()
-    assert got == [top_bits_of_splitmix64(number, seed) for number in ids]
+    assert got == [bin_by_splitmix64(number, seed) for number in ids]
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2, 12345])
 @pytest.mark.parametrize("stride", [1, 10, 1024])
 def test_bins_are_equally_full_whatever_the_ids_have_in_common(seed, stride):
     found = random_bins(torch.arange(32_000) * stride, seed).bincount(minlength=BINS)
+    first, others = found[: HALVINGS + 1], found[HALVINGS + 1 :]
+    equal = torch.cat((first.sum()[None], others))
+    assert len(equal) == EQUAL
     # Chi-squared with 31 degrees of freedom exceeds 80 about three times in a million.
-    assert float(((found - 1000.0) ** 2 / 1000).sum()) < 80
+    assert float(((equal - 1000.0) ** 2 / 1000).sum()) < 80
+    # With five degrees, 35 about twice in a million.
+    halves = torch.stack((*first[-5:].flip(0), first[:-5].sum()))
+    wanted = 1000 * torch.tensor([1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 32, 1 / 32])
+    wanted *= float(first.sum()) / 1000
+    assert float(((halves - wanted) ** 2 / wanted).sum()) < 35
 
 
 def test_two_seeds_agree_as_often_as_chance_has_it():
@@ -74,6 +89,15 @@ def test_classes_keep_at_most_the_cap_and_nearly_that(seed):
     assert 100 < counts[0] <= 150
     assert 125 < counts[1] <= 150
     assert counts[2:] == [150, 60]
+
+
+@pytest.mark.parametrize("cap", [20, 300, 5000])
+def test_a_huge_class_keeps_half_of_the_cap_or_about_that(cap):
+    moments = ChannelMoments(num_classes=2, class_cap=cap)
+    moments.update(torch.randn(400_000, 1, 1), torch.arange(400_000) // 399_900)
+    counts = moments.compute().counts.tolist()
+    assert 0.3 * cap < counts[0] <= cap
+    assert counts[1] <= min(cap, 100)
 
 
 def test_a_cap_is_not_needed():

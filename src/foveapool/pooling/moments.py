@@ -218,7 +218,7 @@ class ChannelMoments:
                 least = next(size for size in drawn if size >= 2)
                 raise ValueError(
                     f"class_cap: got {settings.class_cap} for {drawn[-1]} samples of class {q}, "
-                    f"wanted {least} or more: classes are drawn in parts of about one in {BINS}"
+                    f"wanted {least} or more: classes are drawn in parts"
                 )
         if few:
             raise ValueError(_too_few(counts.tolist()))

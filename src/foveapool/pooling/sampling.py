@@ -1,9 +1,12 @@
 """At most so many samples of each class, drawn by seed, the same in every pass over the data.
 
 A sample's fate depends on the seed and its id alone, never on what came before it: shards may be
-read in any order, on any number of processes. Ids fall into `BINS` bins at random; the first pass
-counts the bins of each class, and a class keeps as many whole bins as fit under the cap. So a
-class above the cap keeps up to a bin less than the cap, and no sum ever has to be taken back.
+read in any order, on any number of processes. Ids fall into bins at random; the first pass counts
+the bins of each class, and a class keeps as many whole bins as fit under the cap. So a class above
+the cap keeps up to a bin less than the cap, and no sum ever has to be taken back.
+
+A bin takes one id in 32. The first of these is halved again and again, since of a huge class it
+may be too large by itself: a class keeps half of the cap or more, whatever its size.
 """
 
 from __future__ import annotations
@@ -11,7 +14,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-BINS = 32
+EQUAL, HALVINGS = 32, 10
+BINS = EQUAL + HALVINGS
 
 
 def random_bins(ids: Tensor, seed: int) -> Tensor:
@@ -29,7 +33,10 @@ def random_bins(ids: Tensor, seed: int) -> Tensor:
     state = (state ^ shifted(state, 30)) * _signed(0xBF58476D1CE4E5B9)
     state = (state ^ shifted(state, 27)) * _signed(0x94D049BB133111EB)
     state = state ^ shifted(state, 31)
-    return shifted(state, 59)
+    bins = shifted(state, 59)
+    # Of the first, where the next bits begin: half of the ids in the last, a quarter before it.
+    halved = torch.frexp(shifted(state, 59 - HALVINGS).double()).exponent.long()
+    return torch.where(bins > 0, bins + HALVINGS, halved)
 
 
 def _signed(value: int) -> int:
