@@ -111,6 +111,31 @@ def test_the_module_is_the_function(fitted):
     assert torch.equal(pool(maps), linear_pool2d(maps, pool.weight, pool.out_shape, pool.mean))
 
 
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"x": (2, 3, 4, 5)}, r"x: got shape \(2, 3, 4, 5\), wanted .* H \* W = 24"),
+        ({"x": (3, 4, 6)}, r"x: got shape \(3, 4, 6\), wanted \(batch, channels, H, W\)"),
+        ({"weight": (6, 24)}, r"weight: got shape \(6, 24\), wanted .* weight\[None\]"),
+        ({"weight": (2, 24)}, r"weight: got shape \(2, 24\), wanted \(components, outputs"),
+        ({"weight": (1, 6, 25)}, r"x: got shape \(2, 3, 4, 6\), wanted .* H \* W = 25"),
+        ({"out_shape": (2, 2)}, r"out_shape: got \(2, 2\), wanted .* H' \* W' = 6"),
+        ({"out_shape": (6,)}, r"out_shape: got \(6,\), wanted \(H', W'\)"),
+        ({"out_shape": (-2, -3)}, r"out_shape: got \(-2, -3\), wanted"),
+        ({"out_shape": 6}, r"out_shape: got 6, wanted"),
+        ({"mean": (4,)}, r"mean: got shape \(4,\), wanted \(3,\)"),
+        ({"mean": (3, 1)}, r"mean: got shape \(3, 1\), wanted \(3,\)"),
+        ({"mean": ()}, r"mean: got shape \(\), wanted \(3,\)"),
+    ],
+    ids=str,
+)
+def test_the_function_refuses_sizes_that_do_not_fit_each_other(changed, message):
+    sizes = {"x": (2, 3, *IN_SHAPE), "weight": (2, OUTPUTS, INPUTS), "mean": (3,), **changed}
+    x, weight, mean = (torch.zeros(sizes[name]) for name in ("x", "weight", "mean"))
+    with pytest.raises(ValueError, match=f"^{message}"):
+        linear_pool2d(x, weight, changed.get("out_shape", OUT_SHAPE), mean)
+
+
 # Who may change the matrix
 
 

@@ -136,7 +136,40 @@ def test_maps_of_one_or_three_axes_are_refused(make):
         make()
 
 
-@pytest.mark.parametrize("shape", [(3,), (1, 1, 2, 2)])
+@pytest.mark.parametrize("components", [0, -1])
+@pytest.mark.parametrize("make", [LinearPool2d.average, LinearPool2d.random])
+def test_no_components_are_refused(make, components):
+    with pytest.raises(ValueError, match=rf"^components: got {components}, wanted 1 or more"):
+        make(IN_SHAPE, OUT_SHAPE, components=components)
+
+
+@pytest.mark.parametrize("shape", [(5, 1), (1, 7), (2, 5, 7)])
+def test_a_kernel_larger_than_the_map_is_refused_unless_padded(shape):
+    with pytest.raises(
+        ValueError, match=r"^kernel: got shape .* wanted at most \(4, 6\) .* padding"
+    ):
+        LinearPool2d.from_kernel(torch.ones(shape), (4, 6))
+    assert LinearPool2d.from_kernel(torch.ones(shape), (4, 6), padding=1).in_shape == (4, 6)
+
+
+@pytest.mark.parametrize(
+    ("choices", "message"),
+    [
+        ({"stride": 0}, "stride: got 0, wanted a whole number, 1 or more"),
+        ({"stride": (2, 0)}, r"stride: got \(2, 0\), wanted a whole number, 1 or more"),
+        ({"stride": (2, 2, 2)}, r"stride: got \(2, 2, 2\), .* or two of them"),
+        ({"stride": 1.5}, "stride: got 1.5, wanted a whole number"),
+        ({"padding": -1}, "padding: got -1, wanted a whole number, 0 or more"),
+        ({"padding": "same"}, "padding: got 'same', wanted a whole number"),
+    ],
+    ids=str,
+)
+def test_steps_and_margins_that_are_none_are_refused(choices, message):
+    with pytest.raises(ValueError, match=f"^{message}"):
+        LinearPool2d.from_kernel(torch.ones(2, 2), IN_SHAPE, **choices)
+
+
+@pytest.mark.parametrize("shape", [(3,), (1, 1, 2, 2), (0, 2), (2, 0), (0, 2, 2)])
 def test_a_kernel_that_is_no_picture_is_refused(shape):
     with pytest.raises(ValueError, match=r"kernel: .* wanted \(h, w\) or \(k, h, w\)"):
         LinearPool2d.from_kernel(torch.ones(shape), IN_SHAPE)

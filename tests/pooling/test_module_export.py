@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_model, save_model
 from torch import Tensor, nn
 
-from foveapool.pooling.module import LinearPool2d
+from foveapool.pooling.module import LinearPool2d, linear_pool2d
 
 IN_SHAPE, OUT_SHAPE = (4, 6), (2, 3)
 FORMATS = [torch.contiguous_format, torch.channels_last]
@@ -161,6 +161,14 @@ def test_one_compilation_serves_every_batch_size(memory_format):
         maps = random_maps(batch, memory_format)
         torch.testing.assert_close(compiled(maps), pool(maps))
     assert len(compilations) == 1
+
+
+@formats
+def test_the_function_and_its_checks_break_no_graph(memory_format):
+    pool, maps = random_pool(), random_maps(4, memory_format)
+    compiled = torch.compile(linear_pool2d, fullgraph=True, backend="aot_eager")
+    found = compiled(maps, pool.weight, OUT_SHAPE, pool.mean)
+    torch.testing.assert_close(found, pool(maps), rtol=1e-5, atol=1e-5)
 
 
 def test_a_map_of_another_size_is_refused_when_compiled_too():

@@ -6,6 +6,7 @@ import itertools
 import re
 from functools import cache
 
+import numpy as np
 import pytest
 import torch
 from torch.nn import functional
@@ -151,3 +152,14 @@ def test_a_wrong_alpha_is_named():
 def test_a_single_alpha_is_answered_with_the_name_of_the_argument():
     with pytest.raises(ValueError, match=r"^alpha: got \(5,\), wanted alphas="):
         pooling_report(smooth_scatter(), OUT_SHAPE, alpha=(5,))
+
+
+@pytest.mark.parametrize("alpha", [5, 5.0, np.float32(5), np.int64(5)], ids=lambda a: str(type(a)))
+def test_a_single_number_is_one_alpha(alpha):
+    single, listed = (pooling_report(smooth_scatter(), OUT_SHAPE, a) for a in (alpha, [alpha]))
+    assert single == listed and [row.alpha for row in single.rows] == [5.0]
+
+
+def test_auto_is_one_alpha_too():
+    single, listed = (pooling_report(smooth_scatter(), OUT_SHAPE, a) for a in ("auto", ["auto"]))
+    assert single == listed and len(single.rows) == 1

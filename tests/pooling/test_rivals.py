@@ -58,6 +58,20 @@ def test_gradients_of_maps_and_parameters(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_an_empty_batch_is_pooled_to_one(name: str) -> None:
+    maps = random_maps((7, 6))[:0]
+    pooled = trained(name, (7, 6), (4, 3), components=2)(maps)
+    assert pooled.shape == (0, 6, 4, 3) and pooled.dtype == maps.dtype
+
+
+@pytest.mark.parametrize("name", KEEPING)
+def test_maps_of_one_pixel_are_what_they_were(name: str) -> None:
+    module, maps = trained(name, (1, 1), (1, 1)), random_maps((1, 1))
+    for mode in (module.train(), module.eval()):
+        torch.testing.assert_close(mode(maps), maps)
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_training_and_evaluation_pool_alike_and_copies_are_independent(name: str) -> None:
     module, maps = trained(name, (7, 6), (4, 3), components=2), random_maps((7, 6))
     pooled = module.train()(maps)
@@ -109,9 +123,22 @@ def test_wrong_maps_are_named_with_both_shapes(name: str, shape: tuple[int, ...]
 
 
 @pytest.mark.parametrize("name", LINEAR)
-def test_wrong_map_size_of_sgd(name: str) -> None:
+def test_wrong_map_size_and_channels_of_sgd(name: str) -> None:
+    module = rival(name, 3, (8, 8), (4, 4))
     with pytest.raises(ValueError, match="8, 7"):
-        rival(name, 3, (8, 8), (4, 4))(torch.zeros(2, 3, 8, 7))
+        module(torch.zeros(2, 3, 8, 7))
+    for channels in (1, 4):
+        with pytest.raises(ValueError, match=f"got {channels} channels, wanted 3, .* made for"):
+            module(torch.zeros(2, channels, 8, 8))
+        with pytest.raises(ValueError, match=f"got {channels} channels, wanted 3"):
+            copy.deepcopy(module)(torch.zeros(2, channels, 8, 8))
+
+
+def test_a_resized_sgd_pooling_still_knows_its_channels() -> None:
+    resized = rival("sgd", 3, (8, 8), (4, 4)).resized((6, 6))
+    assert resized(torch.zeros(2, 3, 6, 6)).shape == (2, 3, 3, 3)
+    with pytest.raises(ValueError, match="got 4 channels, wanted 3"):
+        resized(torch.zeros(2, 4, 6, 6))
 
 
 @pytest.mark.parametrize("name", KEEPING)
@@ -133,10 +160,15 @@ def test_shapes_are_two_positive_sizes(in_shape: tuple[int, ...]) -> None:
         rival("average", 3, in_shape, (4, 4))
 
 
-def test_counts_and_alpha_out_of_range_are_refused() -> None:
-    with pytest.raises(ValueError, match="channels: got 0"):
-        rival("average", 0, (8, 8), (4, 4))
-    with pytest.raises(ValueError, match="components: got 0"):
-        rival("average", 3, (8, 8), (4, 4), components=0)
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("count", [0, -1])
+def test_no_channels_and_no_components_are_refused(name: str, count: int) -> None:
+    with pytest.raises(ValueError, match=f"channels: got {count}, wanted 1 or more"):
+        rival(name, count, (8, 8), (4, 4))
+    with pytest.raises(ValueError, match=f"components: got {count}, wanted 1 or more"):
+        rival(name, 3, (8, 8), (4, 4), components=count)
+
+
+def test_a_negative_alpha_is_refused() -> None:
     with pytest.raises(ValueError, match="alpha: got -1"):
         LocalSgdPool(3, (8, 8), (4, 4), alpha=-1.0)

@@ -3,8 +3,10 @@
 import pytest
 
 from foveapool.study.presets import read_preset
+from foveapool.study.select import Search, Selection
 from foveapool.study.setting import Pool, Setting
 from foveapool.study.study import Arm, Study
+from foveapool.study.trials import place
 from foveapool.training.recipe import Recipe
 
 from .small import SOURCE
@@ -71,3 +73,30 @@ def test_a_layer_has_one_pooling(then):
     arm = Arm("closed-form", {"layer": 3, "alpha": 5, "then": then})
     with pytest.raises(ValueError, match=r"got the layers \[3, 3\], wanted each at most once"):
         Study("s", SOURCE, Recipe("adam", 1e-3, 2), arms=(arm,))
+
+
+def test_arms_that_differ_in_which_layer_has_a_choice_are_told_apart():
+    frequency, balanced = {"weighting": "frequency"}, {"weighting": "balanced"}
+    first = {"layer": 3, "alpha": 5}
+    arms = (
+        Arm("closed-form", {**first, **frequency, "then": [{"layer": 1, **balanced}]}),
+        Arm("closed-form", {**first, "then": [{"layer": 1, **frequency}]}),
+        Arm("closed-form", {**first, **frequency, "then": [{"layer": 1}]}),
+    )
+    recipe = Recipe("adam", 1e-3, 2)
+    places = [place(arm.setting(RESNET), recipe) for arm in arms]
+    assert [each["pooling"] for each in places] == [
+        "closed-form, weighting frequency at layer 3",
+        "closed-form, weighting frequency at layer 1",
+        "closed-form, weighting frequency",
+    ]
+    # Only that tells them apart.
+    assert len({tuple({**each, "pooling": ""}.items()) for each in places}) == 1
+
+
+def test_a_searched_arm_may_say_that_nothing_follows():
+    search = Search("closed-form", layers=(3,), alphas=(5,), norms=("l2",))
+    told, untold = (Arm("closed-form", choices) for choices in ({"then": []}, {}))
+    selection = Selection(search.settings(RESNET)[0], ())
+    assert told.setting(RESNET, selection) == untold.setting(RESNET, selection)
+    Study("s", SOURCE, Recipe("adam", 1e-3, 2), RESNET, (search,), (told,))

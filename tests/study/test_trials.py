@@ -144,6 +144,15 @@ def test_the_alphas_that_auto_took_have_a_line():
             (Pool("closed-form", 3, sign="sum"), Pool("closed-form-trained", 1, sign="sum")),
             "closed-form-trained, sign sum",
         ),
+        (
+            (Pool("closed-form", 3, sign="sum", class_cap=30), Pool("closed-form", 1, sign="sum")),
+            "closed-form, sign sum, class_cap 30 at layer 3",
+        ),
+        (
+            (Pool("closed-form", 3, class_cap=30), Pool("closed-form", 1, class_cap=40)),
+            "closed-form, class_cap 30 at layer 3, class_cap 40 at layer 1",
+        ),
+        ((Pool("closed-form", 3, sign="sum"), Pool("sgd", 1)), "sgd, sign sum"),
     ],
 )
 def test_a_label_names_the_pooling_and_what_is_unusual_about_it(pools, wanted):

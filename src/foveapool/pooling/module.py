@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from foveapool.pooling.grid import Centre, as_shape, average_weights, check_shapes
+from foveapool.pooling.kernel import kernel_weights
 from foveapool.pooling.product import pooled_at_once, pooled_by_sample
 from foveapool.pooling.resample import resample_weights, scaled_out_shape
 
@@ -26,6 +27,40 @@ def linear_pool2d(
     (C,) is the level that a constant map keeps: without it, a row that does not sum to one changes
     the level of its channel.
     """
+    target = as_shape(out_shape, "out_shape")
+    _check_sizes(x, weight, target, mean)
+    return _pool2d(x, weight, target, mean)
+
+
+def _check_sizes(
+    x: Tensor, weight: Tensor, out_shape: tuple[int, ...], mean: Tensor | None
+) -> None:
+    if weight.dim() != 3:
+        raise ValueError(
+            f"weight: got shape {tuple(weight.shape)}, wanted (components, outputs, inputs); give "
+            "a single matrix as weight[None]"
+        )
+    _, outputs, inputs = weight.shape
+    if len(out_shape) != 2 or out_shape[0] * out_shape[1] != outputs:
+        raise ValueError(
+            f"out_shape: got {out_shape}, wanted (H', W') with H' * W' = {outputs}, a place for "
+            "each row of the weight"
+        )
+    if x.dim() != 4 or x.shape[2] * x.shape[3] != inputs:
+        raise ValueError(
+            f"x: got shape {tuple(x.shape)}, wanted (batch, channels, H, W) with H * W = {inputs}, "
+            "a place for each column of the weight; `LinearPool2d.resized` carries it to another "
+            "map size"
+        )
+    if mean is not None and (mean.dim() != 1 or mean.shape[0] != x.shape[1]):
+        raise ValueError(
+            f"mean: got shape {tuple(mean.shape)}, wanted ({x.shape[1]},), a level for each channel"
+            " of x"
+        )
+
+
+def _pool2d(x: Tensor, weight: Tensor, out_shape: tuple[int, ...], mean: Tensor | None) -> Tensor:
+    """`linear_pool2d` of sizes that are known to fit."""
     batch, channels = x.shape[:2]
     components, outputs, _ = weight.shape
     # Positions before components: then a channels-last product already is a channels-last output.
@@ -61,6 +96,7 @@ def _checked_pool2d(
     in_shape: tuple[int, ...],
     out_shape: tuple[int, ...],
     mean: Tensor | None,
+    channels: int | None,
 ) -> Tensor:
     """`linear_pool2d` of maps that have the size and the channels of the operator."""
     if x.dim() != 4 or tuple(x.shape[2:]) != in_shape:
@@ -69,12 +105,18 @@ def _checked_pool2d(
             f"{in_shape[0]}, {in_shape[1]}); the operator belongs to one map size: "
             "`resized((H, W))` carries it to another"
         )
-    if mean is not None and x.shape[1] != mean.shape[0]:
+    wanted = channels if mean is None else mean.shape[0]
+    if wanted is not None and x.shape[1] != wanted:
         raise ValueError(
-            f"LinearPool2d: got {x.shape[1]} channels, wanted {mean.shape[0]}, as many as it was "
-            "fitted on"
+            f"LinearPool2d: got {x.shape[1]} channels, wanted {wanted}, as many as it was "
+            f"{'made for' if mean is None else 'fitted on'}"
         )
-    return linear_pool2d(x, weight, out_shape, mean)
+    return _pool2d(x, weight, out_shape, mean)
+
+
+def _check_components(components: int) -> None:
+    if components < 1:
+        raise ValueError(f"components: got {components}, wanted 1 or more, the maps of a channel")
 
 
 def usual_centre(fitted_for: str | None) -> Centre:
@@ -99,6 +141,8 @@ class LinearPool2d(nn.Module):
     # The mode of `replace` that it was fitted for, if any, and the maps that its layer read then.
     fitted_for: str | None = None
     read_shape: tuple[int, int] | None = None
+    # The number of channels that it takes, where it is made for one; a mean has one anyway.
+    channels: int | None = None
 
     def __init__(
         self,
@@ -151,6 +195,7 @@ class LinearPool2d(nn.Module):
         trainable: bool = False,
     ) -> LinearPool2d:
         """Average pooling, each channel `components` times."""
+        _check_components(components)
         weight = average_weights(in_shape, out_shape).repeat(components, 1, 1)
         return cls(weight, in_shape=in_shape, out_shape=out_shape, trainable=trainable)
 
@@ -167,19 +212,8 @@ class LinearPool2d(nn.Module):
 
         A single 1 in the kernel is plain subsampling.
         """
-        source = as_shape(in_shape)
-        if len(source) != 2:
-            raise ValueError(f"in_shape: got {source}, wanted (H, W)")
-        if kernel.dim() not in (2, 3):
-            raise ValueError(f"kernel: got shape {tuple(kernel.shape)}, wanted (h, w) or (k, h, w)")
-        height, width = source
-        kernels = kernel.detach().double().cpu()
-        kernels = kernels[None, None] if kernel.dim() == 2 else kernels[:, None]
-        # The matrix of a linear map is its answer to the unit vectors.
-        units = torch.eye(height * width, dtype=torch.float64).reshape(-1, 1, height, width)
-        answer = nn.functional.conv2d(units, kernels, stride=stride, padding=padding)
-        weight = answer.flatten(2).permute(1, 2, 0)
-        return cls(weight, in_shape=in_shape, out_shape=answer.shape[2:], trainable=trainable)
+        weight, out_shape = kernel_weights(kernel, in_shape, stride, padding)
+        return cls(weight, in_shape=in_shape, out_shape=out_shape, trainable=trainable)
 
     @classmethod
     def random(
@@ -190,6 +224,7 @@ class LinearPool2d(nn.Module):
         generator: torch.Generator | None = None,
     ) -> LinearPool2d:
         """A trainable matrix that starts where a linear layer would: uniform in +-1/sqrt(N)."""
+        _check_components(components)
         source, target = check_shapes(in_shape, out_shape)
         inputs, outputs = torch.Size(source).numel(), torch.Size(target).numel()
         weight = torch.rand(components, outputs, inputs, generator=generator) * 2 - 1
@@ -214,7 +249,7 @@ class LinearPool2d(nn.Module):
             dtype=weight.dtype,
         )
         layer.train(self.training)
-        layer.fitted_for = self.fitted_for
+        layer.fitted_for, layer.channels = self.fitted_for, self.channels
         layer.weight.requires_grad_(self.weight.requires_grad)
         return layer
 
@@ -226,7 +261,9 @@ class LinearPool2d(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Pools `x` (B, C, *in_shape) to (B, components * C, *out_shape)."""
-        return _checked_pool2d(x, self.weight, self.in_shape, self.out_shape, self.mean)
+        return _checked_pool2d(
+            x, self.weight, self.in_shape, self.out_shape, self.mean, self.channels
+        )
 
     def extra_repr(self) -> str:
         """What `print(model)` shows."""

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from foveapool.pooling.grid import Centre, penalty, windows
+from foveapool.pooling.grid import Centre, check_shapes, penalty, windows
 from foveapool.pooling.module import LinearPool2d
-from foveapool.pooling.storage import load_tensors, save_tensors
+from foveapool.pooling.storage import (
+    Shapes,
+    check_contents,
+    check_names,
+    load_tensors,
+    save_tensors,
+)
 
 
 @dataclass(frozen=True)
@@ -124,6 +132,7 @@ class PoolingOperator:
     def load(cls, path: str | os.PathLike[str]) -> PoolingOperator:
         """Reads what `save` wrote."""
         tensors, header = load_tensors(path, "operator")
+        check_contents(path, tensors, header, ("in_shape", "out_shape", "settings"), _shapes)
         in_shape, out_shape = tuple(header["in_shape"]), tuple(header["out_shape"])
         settings = SolveSettings(**header["settings"])
         if settings.window is not None:
@@ -132,3 +141,21 @@ class PoolingOperator:
             whole = inside.new_zeros(*inside.shape[:2], torch.Size(in_shape).numel())
             tensors["weight"] = whole.scatter_(2, index.expand(len(inside), -1, -1), inside)
         return cls(**tensors, in_shape=in_shape, out_shape=out_shape, settings=settings)
+
+
+def _shapes(facts: Mapping[str, Any]) -> Shapes:
+    check_names("setting", facts["settings"], [each.name for each in fields(SolveSettings)])
+    settings = SolveSettings(**facts["settings"])
+    source, target = check_shapes(facts["in_shape"], facts["out_shape"])
+    outputs, seen = torch.Size(target).numel(), torch.Size(source).numel()
+    if settings.window is not None:
+        seen = windows(source, target, settings.window, settings.centre).shape[1]
+    figures = dict.fromkeys(
+        ("eigenvalues", "residuals", "gaps", "separability"), ("components", outputs)
+    )
+    return {
+        "weight": ("components", outputs, seen),
+        **figures,
+        "average_separability": (outputs,),
+        "mean": ("channels",),
+    }

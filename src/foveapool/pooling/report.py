@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,7 +65,10 @@ def _row(operator: PoolingOperator) -> ReportRow:
 
 
 def pooling_report(
-    scatter: Scatter, out_shape: Sequence[int], alphas: Sequence[Alpha] = ALPHAS, **settings: Any
+    scatter: Scatter,
+    out_shape: Sequence[int],
+    alphas: Alpha | Sequence[Alpha] = ALPHAS,
+    **settings: Any,
 ) -> PoolingReport:
     """The separability that each alpha reaches on `scatter`; `settings` go to `sweep_pooling`.
 
@@ -76,6 +79,8 @@ def pooling_report(
         raise ValueError(
             f"alpha: got {settings['alpha']!r}, wanted alphas=(...): a report has a row for each"
         )
+    if isinstance(alphas, str) or not isinstance(alphas, Iterable):
+        alphas = [alphas]
     operators = list(sweep_pooling(scatter, out_shape, alphas, **settings))
     if not operators:
         raise ValueError("alphas: got none, wanted at least one positive number")

@@ -31,6 +31,13 @@ def block_shape(in_shape: Sequence[int], out_shape: Sequence[int]) -> tuple[int,
     return height, width
 
 
+def check_counts(channels: int, components: int) -> None:
+    """Raises a ValueError unless there is one of each at least."""
+    for name, count in (("channels", channels), ("components", components)):
+        if count < 1:
+            raise ValueError(f"{name}: got {count}, wanted 1 or more")
+
+
 class Rival(nn.Module):
     """Checks sizes, pools by `pool`, and gives the pooled channels `components` times.
 
@@ -41,9 +48,7 @@ class Rival(nn.Module):
         self, channels: int, in_shape: Sequence[int], out_shape: Sequence[int], components: int = 1
     ) -> None:
         super().__init__()
-        for name, count in (("channels", channels), ("components", components)):
-            if count < 1:
-                raise ValueError(f"{name}: got {count}, wanted 1 or more")
+        check_counts(channels, components)
         self.strides = block_shape(in_shape, out_shape)
         self.channels = channels
         self.in_shape = (in_shape[0], in_shape[1])

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from foveapool.near import did_you_mean
 from foveapool.pooling import grid
 from foveapool.pooling.module import LinearPool2d
-from foveapool.pooling.rival_base import Rival
+from foveapool.pooling.rival_base import Rival, check_counts
 from foveapool.pooling.spectral import DiffStridePool, SpectralPool
 
 
@@ -160,7 +160,10 @@ class LocalImportancePool(Rival):
         nn.init.zeros_(self.project.weight)
 
     def pool(self, maps: Tensor) -> Tensor:
-        normed = self.norm(self.project(maps))
+        normed = self.project(maps)
+        # torch normalises neither an empty batch nor maps of one pixel, whose weight is 1 anyway.
+        if len(maps) and self.in_shape != (1, 1):
+            normed = self.norm(normed)
         wide = torch.promote_types(normed.dtype, torch.float32)
         logits, mask = _blocks(
             self.COEFFICIENT * normed.to(wide).sigmoid(), self.strides, self.out_shape
@@ -173,7 +176,10 @@ def sgd_pool(
     channels: int, in_shape: Sequence[int], out_shape: Sequence[int], components: int = 1
 ) -> LinearPool2d:
     """A full linear pooling that starts at random and is learned by SGD, shared by all channels."""
-    return LinearPool2d.random(in_shape=in_shape, out_shape=out_shape, components=components)
+    check_counts(channels, components)
+    pool = LinearPool2d.random(in_shape=in_shape, out_shape=out_shape, components=components)
+    pool.channels = channels
+    return pool
 
 
 class LocalSgdPool(nn.Module):

@@ -6,13 +6,14 @@ How they come about is `accumulate.py`'s business, what is made of them `solve.p
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from foveapool.pooling.storage import load_tensors, save_tensors
+from foveapool.pooling.storage import Shapes, check_contents, load_tensors, save_tensors
 from foveapool.pooling.symmetric import Panels
 
 Weighting = Literal["balanced", "frequency"]
@@ -74,7 +75,20 @@ class Scatter:
     def load(cls, path: str | os.PathLike[str]) -> Scatter:
         """Reads what `save` wrote."""
         tensors, header = load_tensors(path, "scatter")
+        check_contents(path, tensors, header, ("in_shape", "weighting", "window"), _shapes)
         shape = tuple(header["in_shape"])
         return cls(
             **tensors, in_shape=shape, weighting=header["weighting"], window=header["window"]
         )
+
+
+def _shapes(facts: Mapping[str, Any]) -> Shapes:
+    panels = Panels.for_grid(facts["in_shape"], facts["window"])
+    sums, channels = (panels.size, panels.extent), ("channels",)
+    return {
+        "between": sums,
+        "within": sums,
+        "mean": channels,
+        "std": channels,
+        "counts": ("classes",),
+    }

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,10 @@ FORMAT_VERSION = 1
 FIT_NOTE = "estimator.json"
 ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 _HEADER = "foveapool"
+_OF_EVERY_FILE = ("kind", "format_version")
+
+# For each tensor its sizes; one with a name may be any, but is the same wherever it stands.
+Shapes = Mapping[str, Sequence[int | str]]
 
 
 def save_tensors(
@@ -56,10 +60,56 @@ def load_tensors(
         ) from error
     if not isinstance(header, dict) or header.get("kind") != kind:
         found = header.get("kind") if isinstance(header, dict) else "no foveapool header"
-        raise ValueError(f"{path}: got {found}, wanted a foveapool {kind} file")
+        raise ValueError(
+            f"{path}: got {found}, wanted a foveapool {kind} file; give the path of one that "
+            "foveapool saved"
+        )
     if header.get("format_version") != FORMAT_VERSION:
         raise ValueError(
             f"{path}: got format version {header.get('format_version')}, wanted {FORMAT_VERSION}; "
             "read it with the version of foveapool that wrote it"
         )
     return tensors, header
+
+
+def check_contents(
+    path: str | os.PathLike[str],
+    tensors: Mapping[str, Tensor],
+    facts: Mapping[str, Any],
+    names: Iterable[str],
+    shapes: Callable[[Mapping[str, Any]], Shapes],
+) -> None:
+    """Raises a ValueError unless a file holds the facts of these names and the tensors of `shapes`.
+
+    `shapes` makes them of the facts; what it raises about the facts is told with the file's name.
+    """
+    try:
+        check_names("fact", [name for name in facts if name not in _OF_EVERY_FILE], names)
+        wanted = shapes(facts)
+        check_names("tensor", tensors, wanted)
+        _check_shapes(tensors, wanted)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{path}: {error}; copy it again or make it anew") from error
+
+
+def check_names(what: str, found: Iterable[str], wanted: Iterable[str]) -> None:
+    """Raises a ValueError that says which are missing and which are too many."""
+    found, wanted = set(found), set(wanted)
+    wrong = [f"no {what} {name}" for name in sorted(wanted - found)]
+    wrong += [f"a {what} {name}" for name in sorted(found - wanted)]
+    if wrong:
+        raise ValueError(f"got {', '.join(wrong)}, wanted {', '.join(sorted(wanted)) or 'none'}")
+
+
+def _check_shapes(tensors: Mapping[str, Tensor], shapes: Shapes) -> None:
+    free: dict[str, int] = {}
+    for name, shape in shapes.items():
+        found = tuple(tensors[name].shape)
+        if len(found) == len(shape):
+            for size, own in zip(shape, found, strict=True):
+                if isinstance(size, str):
+                    free.setdefault(size, own)
+        wanted = tuple(free.get(size, size) if isinstance(size, str) else size for size in shape)
+        if found != wanted:
+            told = str(wanted).replace("'", "")
+            raise ValueError(f"got the tensor {name} of shape {found}, wanted {told}")

@@ -81,8 +81,8 @@ class Arm:
             return start
         choices = dict(self.choices)
         placement = choices.pop("placement", start.placement)
+        following = choices.pop(THEN, [])
         if not self.is_searched:
-            following = choices.pop(THEN, [])
             pools = tuple(Pool(self.pooling, **{**choices, **each}) for each in ({}, *following))
             return replace(start, pools=pools, placement=placement)
         assert selection is not None, "a study is checked before it is run"

@@ -10,6 +10,7 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from itertools import product
 from typing import Any
 
 from foveapool.pairs import paired_p_value
@@ -47,17 +48,21 @@ class Trials:
 
 
 def label(setting: Setting, recipe: Recipe) -> str:
-    """The pooling's name, with those of its choices that are not the usual ones."""
+    """The pooling's name, with those of its choices that are not the usual ones.
+
+    A choice that not all fitted poolings share is told with its layer.
+    """
     if not setting.pools:
         return setting.pooling
     usual = {each.name: each.default for each in fields(Pool)}
     told = ("pooling", "layer", "alpha", "norm", "components")
-    unusual = [
-        f"{name} {getattr(pool, name)}"
-        for pool in setting.pools
-        for name in usual
-        if pool.is_fitted and name not in told and getattr(pool, name) != usual[name]
-    ]
+    fitted = [pool for pool in setting.pools if pool.is_fitted]
+    unusual = []
+    for pool, name in product(fitted, [name for name in usual if name not in told]):
+        value = getattr(pool, name)
+        if value != usual[name]:
+            shared = all(getattr(other, name) == value for other in fitted)
+            unusual.append(f"{name} {value}" + ("" if shared else f" at layer {pool.layer}"))
     if recipe.pooling_rate != 1 and trains_matrix(setting):
         unusual.append(f"pooling rate {recipe.pooling_rate:.12g}")
     return ", ".join([setting.pooling, *dict.fromkeys(unusual)])
