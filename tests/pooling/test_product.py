@@ -150,6 +150,27 @@ def test_it_is_taken_on_a_gpu_where_there_are_channels_enough(trained, monkeypat
     torch.testing.assert_close(pooled(many, trained), formula(*many))
 
 
+@pytest.mark.parametrize(
+    ("places", "channels", "at_once"),
+    [(64, 15, True), (64, 16, False), (1024, 127, True), (1024, 128, False)],
+)
+def test_a_cpu_multiplies_all_samples_at_once_where_they_have_few_channels(
+    places, channels, at_once, monkeypatch
+):
+    asked = []
+    plain = product.pooled_at_once
+
+    def watched(*given):
+        asked.append(given)
+        return plain(*given)
+
+    monkeypatch.setattr(product, "pooled_at_once", watched)
+    rows, maps = torch.randn(3, places), torch.randn(2, places, channels)
+    found = pooled((rows, maps, None))
+    torch.testing.assert_close(found, formula(rows, maps), rtol=1e-4, atol=1e-3)
+    assert bool(asked) == at_once
+
+
 def compiled(given):
     return torch.compile(pooled, backend="eager", fullgraph=True)(given)
 
