@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -99,3 +100,43 @@ def test_a_sweep_is_checked_whole_before_anything_is_solved():
     sweep = sweep_pooling(smooth_scatter((6, 6)), (3, 3), [1.0, float("nan")])
     with pytest.raises(ValueError, match=r"^alpha: got nan"):
         next(sweep)
+
+
+@pytest.mark.parametrize("solver", ["krylov", "dense"])
+@pytest.mark.parametrize("matrix", ["between", "within"])
+def test_scatter_that_is_not_finite_is_refused_and_never_waited_for(solver, matrix):
+    scatter = smooth_scatter((16, 16))
+    broken = getattr(scatter, matrix).clone()
+    broken[3, 40] = broken[40, 3] = torch.nan
+    with pytest.raises(ValueError, match="scatter: got NaN or infinity in A or B"):
+        solve_pooling(replace(scatter, **{matrix: broken}), (8, 8), solver=solver)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"alpha": None}, "alpha: got None, wanted a positive number"),
+        ({"alpha": [1.0]}, r"alpha: got \[1.0\], wanted a positive number"),
+        ({"components": 2.0}, "components: got 2.0, wanted 1 to"),
+        ({"components": "2"}, "components: got '2', wanted 1 to"),
+        ({"components": None}, "components: got None, wanted 1 to"),
+        ({"memory": "1GB"}, "memory: got '1GB', wanted a positive number of bytes"),
+        ({"window": float("inf")}, "window: got inf, wanted a whole number"),
+        ({"window": float("nan")}, "window: got nan, wanted a whole number"),
+        ({"window": "3"}, "window: got '3', wanted a whole number"),
+    ],
+)
+def test_settings_of_another_kind_are_refused_in_words(settings, message):
+    with pytest.raises(ValueError, match=message):
+        solve_pooling(smooth_scatter((16, 16)), (8, 8), **settings)
+
+
+@pytest.mark.parametrize("out_shape", [(4.5, 4), ("4", "4"), (float("inf"), 4)])
+def test_sizes_are_whole_numbers(out_shape):
+    with pytest.raises(ValueError, match="out_shape: got .* wanted one to three positive sizes"):
+        solve_pooling(smooth_scatter((16, 16)), out_shape)
+
+
+def test_alphas_may_come_from_an_iterator():
+    swept = list(sweep_pooling(smooth_scatter((4, 4)), (2, 2), (a for a in (5.0, 25.0))))
+    assert [operator.settings.alpha for operator in swept] == [5.0, 25.0]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from foveapool.pooling.blocks import block_size, map_blocks, one_thread
+from foveapool.pooling.blocks import map_blocks, one_thread, share_out
 from foveapool.pooling.grid import penalty
 from foveapool.pooling.solve import solve_pooling, sweep_pooling
 from foveapool.pooling.solvers import SOLVERS
@@ -63,18 +63,24 @@ def test_a_tight_memory_bound_gives_the_same_operator(solver, window):
     assert torch.allclose(wide.eigenvalues, tight.eigenvalues, rtol=1e-9)
 
 
-def test_blocks_shrink_with_the_memory_to_a_single_place():
-    def block(memory: int | None) -> int:
-        return block_size(64, 1024, False, torch.device("cpu"), memory)
+def test_blocks_and_threads_shrink_with_the_memory_to_a_single_place(two_threads):
+    def shared(memory: int | None, own: bool = False, whole: bool = False) -> tuple[int, int]:
+        return share_out(64, 1024, own, torch.device("cpu"), memory, whole)
 
-    assert block(1) == 1
-    found = [block(2**power) for power in range(20, 34)]
+    assert shared(1) == (1, 1)
+    found = [step * threads for step, threads in map(shared, [2**n for n in range(20, 34)])]
     assert found == sorted(found) and found[-1] > found[0]
+    # Beside copies of A and B there is room for one place and a half: the second thread has none.
+    copies, place = 24 * 1024**2, 12 * 1024**2 + 1024 * 8 * 3 * 64
+    assert shared(copies + place * 3 // 2) == (1, 1)
+    assert shared(copies + place * 2) == (1, 2)
     # The matrices of a windowed problem take memory too.
-    assert block_size(64, 1024, True, torch.device("cpu"), 2**28) < block(2**28)
+    assert shared(2**28, own=True) < shared(2**28)
     # And so does LAPACK.
-    whole = block_size(64, 1024, False, torch.device("cpu"), 2**28, whole=True)
-    assert whole <= 2**28 / (40 * 1024**2) < block(2**28)
+    step, threads = shared(2**28, whole=True)
+    assert step * threads <= 2**28 / (128 * 1024**2)
+    # Nobody who names no bound loses a thread to it.
+    assert share_out(64, 10_000, False, torch.device("cpu"), None, whole=True) == (1, 2)
 
 
 @pytest.fixture
@@ -112,7 +118,7 @@ def test_threads_do_not_change_the_answer_nor_their_number(solver, two_threads):
 
 
 def test_blocks_come_back_in_order_from_all_threads(two_threads):
-    found = map_blocks(lambda block, workspace: block, 10, 3, parallel=True)
+    found = map_blocks(lambda block, workspace: block, 10, 3, threads=2)
     assert found == [slice(0, 3), slice(3, 6), slice(6, 9), slice(9, 10)]
 
 

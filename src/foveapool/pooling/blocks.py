@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from numbers import Real
 from typing import TypeVar
 
 import torch
@@ -21,38 +22,45 @@ T = TypeVar("T")
 MOST_ON_CPU, ENTRIES_ON_CPU = 16, 2**21
 
 
-def block_size(
+def share_out(
     outputs: int,
     size: int,
     own_matrices: bool,
     device: torch.device,
     memory: int | None,
     whole: bool = False,
-) -> int:
-    """How many output places fit under `memory` bytes at once, on all threads together.
+    parallel: bool = True,
+) -> tuple[int, int]:
+    """How many output places to solve at once, and on how many threads, under `memory` bytes.
 
-    whole: whether the solver decomposes whole matrices, in float64.
+    whole: whether the solver decomposes whole matrices, in float64. parallel: whether it may have
+    more threads than one. There is one place at least, however little memory.
     """
-    if memory is not None and memory <= 0:
-        raise ValueError(f"memory: got {memory}, wanted a positive number of bytes")
-    # Factor, its inverse, a copy (float32), or the metric, its factor, the reduced problem, its
-    # vectors and LAPACK's own (float64); the search space (float64); A and B if they are own.
-    each = size * size * ((40 if whole else 12) + 32 * own_matrices) + size * 8 * 3 * 64
+    if memory is not None and not (isinstance(memory, Real) and memory > 0):
+        raise ValueError(f"memory: got {memory!r}, wanted a positive number of bytes")
+    # Factor, its inverse, a copy (float32), or what LAPACK takes (float64, as measured); the search
+    # space (float64); A and B if they are own.
+    each = size * size * ((128 if whole else 12) + 32 * own_matrices) + size * 8 * 3 * 64
+    # A and B once more, in units of their own, and in float32.
+    copies = 0 if own_matrices or memory is None else size * size * 24
     if device.type == "cuda":
-        bound = memory or torch.cuda.mem_get_info(device)[0] // 2
-        return max(1, min(outputs, bound // each))
-    bound = (memory or 2**31) // torch.get_num_threads()
-    fair = -(-outputs // torch.get_num_threads())
+        bound = (memory or torch.cuda.mem_get_info(device)[0] // 2) - copies
+        return max(1, int(min(outputs, bound // each))), 1
+    bound = (memory or 2**31) - copies
+    threads = torch.get_num_threads() if parallel else 1
+    if memory is not None:
+        threads = max(1, int(min(threads, bound // each)))
+    fair = -(-outputs // threads)
     most = max(MOST_ON_CPU, ENTRIES_ON_CPU // size**2)
-    return max(1, min(most, fair, bound // each))
+    return max(1, int(min(most, fair, bound // threads // each))), threads
 
 
 def map_blocks(
-    work: Callable[[slice, Workspace], T], outputs: int, step: int, parallel: bool
+    work: Callable[[slice, Workspace], T], outputs: int, step: int, threads: int
 ) -> list[T]:
     """`work` on each block of `step` places, in order; each thread has a workspace of its own."""
     blocks = [slice(first, min(first + step, outputs)) for first in range(0, outputs, step)]
-    threads = min(torch.get_num_threads(), len(blocks)) if parallel else 1
+    threads = min(threads, len(blocks))
     if threads == 1:
         workspace = Workspace()
         return [work(block, workspace) for block in blocks]

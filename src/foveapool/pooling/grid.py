@@ -24,7 +24,9 @@ def as_shape(shape: Sequence[int], name: str = "in_shape") -> tuple[int, ...]:
     """The spatial shape as a tuple of one to three positive integers, or a ValueError."""
     try:
         sizes = tuple(int(size) for size in shape)
-    except (TypeError, ValueError):
+        if sizes != tuple(shape):
+            sizes = ()
+    except (TypeError, ValueError, OverflowError):
         sizes = ()
     if not 1 <= len(sizes) <= 3 or any(size < 1 for size in sizes):
         raise ValueError(
@@ -36,9 +38,13 @@ def as_shape(shape: Sequence[int], name: str = "in_shape") -> tuple[int, ...]:
 
 def as_radius(window: int) -> int:
     """The radius of a neighbourhood as a whole number of pixels, or a ValueError."""
-    if int(window) != window or window < 0:
+    try:
+        radius = int(window)
+    except (TypeError, ValueError, OverflowError):
+        radius = -1
+    if radius != window or radius < 0:
         raise ValueError(f"window: got {window!r}, wanted a whole number of pixels, 0 or more")
-    return int(window)
+    return radius
 
 
 def check_shapes(

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Integral
 
 import torch
 from torch import Tensor
 
-from foveapool.pooling.blocks import block_size, map_blocks, one_thread
+from foveapool.pooling.blocks import map_blocks, one_thread, share_out
 from foveapool.pooling.grid import (
     Centre,
     average_weights,
@@ -63,6 +64,10 @@ class Problem:
         window: int | None,
     ) -> Problem:
         in_shape, target = check_shapes(scatter.in_shape, out_shape)
+        if not bool((scatter.between.sum() + scatter.within.sum()).isfinite()):
+            raise ValueError(
+                "scatter: got NaN or infinity in A or B, wanted finite numbers; accumulate it anew"
+            )
         index = None if window is None else windows(in_shape, target, window, centre)
         if index is None and scatter.window is not None:
             raise ValueError(
@@ -70,9 +75,10 @@ class Problem:
                 f"at most {scatter.window}"
             )
         places = torch.Size(in_shape).numel() if index is None else index.shape[1]
-        if not 1 <= components <= min(places, scatter.rank_bound):
+        most = min(places, scatter.rank_bound)
+        if not isinstance(components, Integral) or not 1 <= components <= most:
             raise ValueError(
-                f"components: got {components}, wanted 1 to {min(places, scatter.rank_bound)}: "
+                f"components: got {components!r}, wanted 1 to {most}: "
                 f"{places} places have a weight, and A has rank {scatter.rank_bound} at most, "
                 "(classes - 1) * channels that vary"
             )
@@ -162,11 +168,10 @@ class Problem:
             return (pairs.values, pairs.vectors, *_measured(pencil, pairs))
 
         own, whole = self.index is not None, solver != "krylov"
-        step = block_size(outputs, size, own, device, memory, whole)
+        parallel = solver != "arpack"
+        step, threads = share_out(outputs, size, own, device, memory, whole, parallel)
         with torch.no_grad(), float32_products("ieee"):
-            parts = map_blocks(
-                one, outputs, step, parallel=device.type == "cpu" and solver != "arpack"
-            )
+            parts = map_blocks(one, outputs, step, threads)
         return Answer(*(torch.cat(part) for part in zip(*parts, strict=True)))
 
     def written_out(self, vectors: Tensor) -> Tensor:

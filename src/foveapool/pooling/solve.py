@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from numbers import Real
 from typing import Literal
 
 import torch
@@ -46,7 +47,7 @@ def solve_pooling(
     `alpha_unit="trace"` measures alpha in units of trace(B)/N, which does not depend on the
     numbers of classes and channels; "auto" is half of that unit. `window=r` lets each place see
     only the (2r + 1)-wide neighbourhood of its centre. `memory` bounds the bytes that solving
-    takes beside A and B.
+    takes beside A and B, down to what a single place needs.
     """
     (operator,) = sweep_pooling(
         scatter,
@@ -68,7 +69,7 @@ def solve_pooling(
 def sweep_pooling(
     scatter: Scatter,
     out_shape: Sequence[int],
-    alphas: Sequence[Alpha],
+    alphas: Iterable[Alpha],
     *,
     components: int = 2,
     norm: Norm = "l2",
@@ -81,6 +82,7 @@ def sweep_pooling(
     memory: int | None = None,
 ) -> Iterator[PoolingOperator]:
     """`solve_pooling` for one alpha after the other, each starting from the answer before it."""
+    alphas = list(alphas)
     check_choices(norm, centre, sign, solver, alpha_unit, alphas)
     problem = Problem.of(scatter, out_shape, components, centre, window)
     solver = problem.choose(solver)
@@ -138,7 +140,7 @@ def check_choices(
     for alpha in alphas:
         if alpha == "auto":
             continue
-        if isinstance(alpha, str) or not (alpha > 0 and math.isfinite(alpha)):
+        if not (isinstance(alpha, Real) and alpha > 0 and math.isfinite(alpha)):
             raise ValueError(
                 f"alpha: got {alpha!r}, wanted a positive number or 'auto'; without a penalty the "
                 "rows of all output places would be the same"

@@ -60,10 +60,11 @@ def solve(
         return dense.solve(pencil, components)
     if bool(finished.all()):
         return pairs
-    chosen = (~finished).nonzero().flatten()
-    exact = dense.solve(pencil.part(chosen), components)
     values, vectors = pairs.values.clone(), pairs.vectors.clone()
-    values[chosen], vectors[chosen] = exact.values, exact.vectors
+    # LAPACK takes ten times the memory of a place, so fewer places at a time.
+    for chosen in (~finished).nonzero().flatten().split(max(1, pencil.batch // 10)):
+        exact = dense.solve(pencil.part(chosen), components)
+        values[chosen], vectors[chosen] = exact.values, exact.vectors
     return Eigenpairs(values, vectors)
 
 

@@ -189,6 +189,8 @@ def _factor(pencil: Pencil, scale: Tensor) -> Tensor:
             torch.linalg.cholesky_ex(matrix, out=(found[: part.batch], failed))
             if not bool(failed.any()):
                 break
+            if jitter > 1:
+                raise torch.linalg.LinAlgError("a metric that no diagonal makes positive")
             # Float32 could not tell this matrix from a singular one; with a slightly larger
             # diagonal corrections are a little worse, and the answer is the same.
             matrix[failed > 0] += jitter * torch.eye(wide)

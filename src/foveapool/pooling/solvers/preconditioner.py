@@ -35,6 +35,8 @@ class Preconditioner:
         failed = cholesky_(matrix)
         jitter = 1e-6
         while bool(failed.any()):
+            if jitter > 1:
+                raise torch.linalg.LinAlgError("a metric that no diagonal makes positive")
             # Float32 could not tell this matrix from a singular one; a slightly larger diagonal is
             # still a good direction.
             matrix = matrix.clone()
