@@ -103,6 +103,18 @@ def test_labels_are_one_whole_number_a_sample(some_pass, labels):
     assert_refused(some_pass, message, good_batch()[0], labels)
 
 
+@pytest.mark.parametrize("labels", [None, "0", ["a"] * 30], ids=["none", "text", "texts"])
+def test_labels_that_are_no_numbers_are_refused(some_pass, labels):
+    message = r"labels: got .*, wanted 30 whole numbers, one a sample"
+    assert_refused(some_pass, message, good_batch()[0], labels)
+
+
+@pytest.mark.parametrize("make", [Tensor.numpy, Tensor.tolist])
+def test_features_that_are_no_tensor_are_refused(some_pass, make):
+    maps, labels = good_batch()
+    assert_refused(some_pass, "features: got .*, wanted a torch.Tensor", make(maps), labels)
+
+
 @pytest.mark.parametrize("wrong", [-1, 3, 1000])
 def test_labels_outside_the_classes_are_named(some_pass, wrong):
     maps, labels = good_batch()

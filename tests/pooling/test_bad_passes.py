@@ -115,6 +115,8 @@ def test_a_capped_second_pass_in_another_order_without_ids_is_refused():
     ("settings", "message"),
     [
         ({"num_classes": 1}, "num_classes: got 1, wanted 2 or more"),
+        ({"num_classes": 2.5}, r"num_classes: got 2\.5, wanted 2 or more"),
+        ({"num_classes": 3, "class_cap": "9"}, "class_cap: got '9', wanted 2 or more"),
         ({"num_classes": 3, "class_cap": 1}, "class_cap: got 1, wanted 2 or more, or None"),
         ({"num_classes": 3, "dead_channels": "drop"}, "dead_channels: got 'drop', wanted 'error'"),
     ],

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
 
 from foveapool.pooling.accumulate import ScatterAccumulator, compute_scatter
 from foveapool.pooling.moments import ChannelMoments
@@ -105,6 +107,44 @@ def test_a_state_of_other_sizes_is_refused_whole(data):
     state = accumulator.state_dict()
     cut_off = {**state, "tensors": {**state["tensors"], "sums": state["tensors"]["sums"][:, 1:]}}
     fresh = ScatterAccumulator(accumulator.moments)
-    with pytest.raises(ValueError, match=r"got sums of shape \(3, .*, wanted \(3, "):
+    with pytest.raises(ValueError, match=r"got the tensor sums of shape \(3, .*, wanted \(3, "):
         fresh.load_state_dict(cut_off)
     assert fresh.seen == 0 and not fresh.state_dict()["tensors"]["gram"].any()
+
+
+FOREIGN = [
+    {},
+    {"tensors": {}, "facts": {"seen": 3}},
+    {"tensors": {"gram": torch.zeros(2, 2)}, "facts": {"seen": 3, "alpha": 1.0}},
+]
+
+
+@pytest.mark.parametrize("state", FOREIGN)
+def test_a_foreign_state_is_refused_and_changes_nothing(data, state):
+    moments = first_pass([data])
+    accumulator = second_pass([data], moments.compute())
+    for holder, other in ((moments, accumulator), (accumulator, moments)):
+        before, name = holder.state_dict(), type(holder).__name__
+        for foreign in (state, other.state_dict()):
+            with pytest.raises(ValueError, match=f"{name}: got .* wanted "):
+                holder.load_state_dict(foreign)
+        after = holder.state_dict()
+        assert after["facts"] == before["facts"]
+        assert all(torch.equal(after["tensors"][k], v) for k, v in before["tensors"].items())
+
+
+@pytest.mark.parametrize("lost", ["counts", "sums", "level"])
+def test_a_file_that_lost_a_tensor_is_named(data, tmp_path, lost):
+    moments = first_pass([data])
+    for holder in (moments, second_pass([data], moments.compute())):
+        path = tmp_path / "state.safetensors"
+        holder.save(path)
+        with safe_open(path, framework="pt") as file:
+            tensors = {k: file.get_tensor(k) for k in file.keys()}  # noqa: SIM118
+            facts = file.metadata()
+        left = {k: v for k, v in tensors.items() if k.split(".")[-1] != lost}
+        save_file(left, path, metadata=facts)
+        with pytest.raises(
+            ValueError, match=rf"state\.safetensors: got no tensor .*{lost}, wanted"
+        ):
+            type(holder).load(path)

@@ -133,7 +133,7 @@ def test_settings_of_another_kind_are_refused_in_words(settings, message):
 
 @pytest.mark.parametrize("out_shape", [(4.5, 4), ("4", "4"), (float("inf"), 4)])
 def test_sizes_are_whole_numbers(out_shape):
-    with pytest.raises(ValueError, match="out_shape: got .* wanted one to three positive sizes"):
+    with pytest.raises(ValueError, match=r"out_shape: got .* wanted one to three positive sizes"):
         solve_pooling(smooth_scatter((16, 16)), out_shape)
 
 

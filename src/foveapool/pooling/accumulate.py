@@ -28,7 +28,7 @@ from foveapool.pooling.moments import ChannelMoments, DeadChannels, Moments
 from foveapool.pooling.precision import Precision, check_precision, float32_products
 from foveapool.pooling.sampling import BINS, random_bins
 from foveapool.pooling.scatter import WEIGHTINGS, Scatter, Weighting
-from foveapool.pooling.storage import load_tensors, save_tensors
+from foveapool.pooling.storage import Shapes, check_contents, load_tensors, save_tensors
 from foveapool.pooling.symmetric import Panels, check_fits
 from foveapool.pooling.weighting import class_sums, weighted_difference
 from foveapool.pooling.workspace import Workspace
@@ -206,18 +206,15 @@ class ScatterAccumulator:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Goes on from the `state_dict` of an accumulator over the same moments."""
-        facts = dict(state["facts"])
+        tensors, facts = state.get("tensors", {}), dict(state.get("facts", {}))
+        held = {name: tuple(tensor.shape) for name, tensor in self._tensors().items()}
+        names = (*self._facts(), "seen")
+        check_contents("ScatterAccumulator", tensors, facts, names, lambda facts: held)
         seen = facts.pop("seen")
         facts["in_shape"] = tuple(facts["in_shape"])
         same_facts("ScatterAccumulator", self._facts(), facts)
         for name, tensor in self._tensors().items():
-            if (shape := state["tensors"][name].shape) != tensor.shape:
-                raise ValueError(
-                    f"ScatterAccumulator: got {name} of shape {tuple(shape)}, wanted "
-                    f"{tuple(tensor.shape)}; give the state of an accumulator over these moments"
-                )
-        for name, tensor in self._tensors().items():
-            tensor.copy_(state["tensors"][name])
+            tensor.copy_(tensors[name])
         self.seen = seen
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -231,7 +228,9 @@ class ScatterAccumulator:
         cls, path: str | os.PathLike[str], device: torch.device | str = "cpu"
     ) -> ScatterAccumulator:
         """Reads what `save` wrote, to go on with on `device`."""
-        tensors, facts = load_tensors(path, "scatter-sums", device)
+        tensors, header = load_tensors(path, "scatter-sums", device)
+        check_contents(path, tensors, header, _FACTS, _shapes)
+        facts = {name: header[name] for name in _FACTS}
         moments = Moments(
             **{name: tensors.pop(f"moments.{name}") for name in _MOMENT_TENSORS},
             in_shape=tuple(facts["in_shape"]),
@@ -245,6 +244,26 @@ class ScatterAccumulator:
 
 
 _MOMENT_TENSORS = ("counts", "bins", "mean", "std", "level")
+_FACTS = (
+    *(each.name for each in fields(_Settings)),
+    *("in_shape", "seed", "cap", "channels", "counts", "level", "seen"),
+)
+
+
+def _shapes(facts: Mapping[str, Any]) -> Shapes:
+    panels = Panels.for_grid(facts["in_shape"], facts["window"])
+    classes, channels = len(facts["counts"]), facts["channels"]
+    moments = {
+        **dict.fromkeys(("counts", "bins"), (classes,)),
+        **dict.fromkeys(("mean", "std"), (channels,)),
+        "level": (channels, panels.size),
+    }
+    return {
+        "gram": (panels.size, panels.extent),
+        "sums": (classes, channels, panels.size),
+        "counts": (classes,),
+        **{f"moments.{name}": shape for name, shape in moments.items()},
+    }
 
 
 def compute_scatter(

@@ -9,11 +9,11 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from numbers import Real
 from typing import TypeVar
 
 import torch
 
+from foveapool.pooling.grid import is_number
 from foveapool.pooling.workspace import Workspace
 
 T = TypeVar("T")
@@ -36,7 +36,7 @@ def share_out(
     whole: whether the solver decomposes whole matrices, in float64. parallel: whether it may have
     more threads than one. There is one place at least, however little memory.
     """
-    if memory is not None and not (isinstance(memory, Real) and memory > 0):
+    if memory is not None and not (is_number(memory) and memory > 0):
         raise ValueError(f"memory: got {memory!r}, wanted a positive number of bytes")
     # Factor, its inverse, a copy (float32), or what LAPACK takes (float64, as measured); the search
     # space (float64); A and B if they are own.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from numbers import Integral, Real
 from typing import Literal
 
 import torch
@@ -18,6 +19,16 @@ Centre = Literal["paper", "aligned", "first"]
 CENTRES: tuple[Centre, ...] = ("paper", "aligned", "first")
 # How much of a pixel and of a block lies before the centre's coordinate.
 _BEFORE = {"paper": 0.0, "aligned": 0.5, "first": 1.0}
+
+
+def is_whole(value: object) -> bool:
+    """Whether it is a whole number, NumPy's or another's."""
+    return isinstance(value, Integral)
+
+
+def is_number(value: object) -> bool:
+    """Whether it is a real number, NumPy's or another's."""
+    return isinstance(value, Real)
 
 
 def as_shape(shape: Sequence[int], name: str = "in_shape") -> tuple[int, ...]:

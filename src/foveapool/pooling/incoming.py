@@ -74,6 +74,11 @@ def check_batch(
     layout: Layout | None,
 ) -> Batch:
     """The batch, or a ValueError that says what is wrong with it."""
+    if not isinstance(features, Tensor):
+        raise ValueError(
+            f"features: got {type(features).__name__}, wanted a torch.Tensor; torch.as_tensor makes"
+            " one of an array"
+        )
     usable = 3 <= features.dim() <= 5 and 0 not in features.shape[1:]
     if not usable or not features.is_floating_point():
         raise ValueError(
@@ -87,7 +92,12 @@ def check_batch(
             "as in the batches before; fit one map size at a time"
         )
     size = features.shape[0]
-    labels = torch.as_tensor(labels, device=features.device)
+    try:
+        labels = torch.as_tensor(labels, device=features.device)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ValueError(
+            f"labels: got {type(labels).__name__}, wanted {size} whole numbers, one a sample"
+        ) from error
     if labels.shape != (size,) or labels.is_floating_point() or labels.is_complex():
         raise ValueError(
             f"labels: got shape {tuple(labels.shape)} of {labels.dtype}, wanted {size} whole "

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
+from itertools import combinations
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
+from foveapool.pooling.grid import as_shape, is_whole
 from foveapool.pooling.incoming import (
     Batch,
     Layout,
@@ -26,7 +28,8 @@ from foveapool.pooling.incoming import (
     sum_over_processes,
 )
 from foveapool.pooling.sampling import BINS, kept_bins, random_bins
-from foveapool.pooling.storage import load_tensors, save_tensors
+from foveapool.pooling.storage import Shapes, check_contents, load_tensors, save_tensors
+from foveapool.pooling.usable import check_alive, check_class_sizes, dead_channels
 from foveapool.pooling.workspace import Workspace
 
 DeadChannels = Literal["error", "ignore"]
@@ -73,10 +76,10 @@ class ChannelMoments:
         seed: int = 0,
         dead_channels: DeadChannels = "error",
     ) -> None:
-        if num_classes < 2:
-            raise ValueError(f"num_classes: got {num_classes}, wanted 2 or more")
-        if class_cap is not None and class_cap < 2:
-            raise ValueError(f"class_cap: got {class_cap}, wanted 2 or more, or None for no cap")
+        if not is_whole(num_classes) or num_classes < 2:
+            raise ValueError(f"num_classes: got {num_classes!r}, wanted 2 or more")
+        if class_cap is not None and (not is_whole(class_cap) or class_cap < 2):
+            raise ValueError(f"class_cap: got {class_cap!r}, wanted 2 or more, or None for no cap")
         if dead_channels not in ("error", "ignore"):
             raise ValueError(f"dead_channels: got {dead_channels!r}, wanted 'error' or 'ignore'")
         self.settings = _Settings(num_classes, class_cap, seed, dead_channels)
@@ -185,8 +188,10 @@ class ChannelMoments:
 
     def all_reduce(self, group: Any = None) -> None:
         """Makes every process of `torch.distributed` hold the sum over all of them."""
-        for theirs in from_all_processes(self._facts(), group):
-            same_facts("ChannelMoments", self._facts(), theirs)
+        everyone = from_all_processes(self._facts(), group)
+        # All with all: a process without data has met no sizes, but must not wait for the others.
+        for one, other in combinations(everyone, 2):
+            same_facts("ChannelMoments", one, other)
         mine = None
         if self._state:
             mine = (self._state["pilot"].cpu(), self._state["level"].cpu(), self.in_shape)
@@ -212,28 +217,14 @@ class ChannelMoments:
         kept = kept_bins(state["counts"], settings.class_cap)
         chosen = torch.arange(self._bins, device=kept.device) < kept[:, None]
         counts = (state["counts"] * chosen).sum(1)
-        few = (counts < 2).nonzero().flatten().tolist()
-        for q, drawn in enumerate(state["counts"].cumsum(1).tolist()):
-            if q in few and drawn[-1] >= 2:
-                least = next(size for size in drawn if size >= 2)
-                raise ValueError(
-                    f"class_cap: got {settings.class_cap} for {drawn[-1]} samples of class {q}, "
-                    f"wanted {least} or more: classes are drawn in parts"
-                )
-        if few:
-            raise ValueError(_too_few(counts.tolist()))
+        check_class_sizes(state["counts"], counts, settings.class_cap)
         entries = float(counts.sum() * torch.Size(self.in_shape or ()).numel())
         around = (state["sums"] * chosen[..., None]).sum((0, 1)) / entries
         variance = (state["squares"] * chosen[..., None]).sum((0, 1)) / entries - around.square()
         mean = state["pilot"] + around
-        # A constant channel leaves rounding behind, relative to its level.
-        dead = variance <= 1e-12 * mean.square().clamp(min=1e-30)
-        if settings.dead_channels == "error" and bool(dead.any()):
-            names = dead.nonzero().flatten().tolist()
-            raise ValueError(
-                f"features: got {len(names)} dead channels (variance 0): {names[:10]}, wanted "
-                "variance in each; pass dead_channels='ignore' to leave them out of the scatter"
-            )
+        dead = dead_channels(mean, variance)
+        if settings.dead_channels == "error":
+            check_alive(dead)
         std = torch.where(dead, 0.0, variance.clamp(min=0).sqrt())
         assert self.in_shape is not None
         return Moments(
@@ -258,13 +249,14 @@ class ChannelMoments:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Goes on from a `state_dict`."""
-        facts = dict(state["facts"])
+        tensors, facts = state.get("tensors", {}), dict(state.get("facts", {}))
+        check_contents("ChannelMoments", tensors, facts, _FACTS, _shapes)
         self.seen = facts.pop("seen")
         shape = facts.pop("in_shape")
         facts.pop("channels")
         self.settings = _Settings(**facts)
         self.in_shape = None if shape is None else tuple(shape)
-        self._state = {name: tensor.clone() for name, tensor in state["tensors"].items()}
+        self._state = {name: tensor.clone() for name, tensor in tensors.items()}
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the state to a safetensors file."""
@@ -277,23 +269,24 @@ class ChannelMoments:
     ) -> ChannelMoments:
         """Reads what `save` wrote, to go on with on `device`."""
         tensors, header = load_tensors(path, "moments", device)
-        facts = {k: v for k, v in header.items() if k not in ("kind", "format_version")}
-        moments = cls(num_classes=facts["num_classes"])
-        moments.load_state_dict({"tensors": tensors, "facts": facts})
+        check_contents(path, tensors, header, _FACTS, _shapes)
+        moments = cls(num_classes=header["num_classes"])
+        moments.load_state_dict({"tensors": tensors, "facts": {k: header[k] for k in _FACTS}})
         return moments
 
 
-def _too_few(counts: list[int]) -> str:
-    few = {q: size for q, size in enumerate(counts) if size < 2}
-    empty = [q for q, size in few.items() if size == 0]
-    if empty and any(counts[empty[0] :]):
-        advice = "number the classes from 0 without gaps"
-    elif empty:
-        advice = "give samples of these, or lower num_classes if it was given"
-    else:
-        advice = "give more samples of these classes or leave them out"
-    return (
-        "labels: got classes with fewer than two samples {class: samples} "
-        f"{dict(list(few.items())[:10])}, wanted two or more of each of the {len(counts)} classes; "
-        f"{advice}"
-    )
+_FACTS = (*(each.name for each in fields(_Settings)), "in_shape", "channels", "seen")
+
+
+def _shapes(facts: Mapping[str, Any]) -> Shapes:
+    if facts["in_shape"] is None:
+        return {}
+    cells = (facts["num_classes"], 1 if facts["class_cap"] is None else BINS)
+    places = torch.Size(as_shape(facts["in_shape"])).numel()
+    return {
+        "pilot": ("channels",),
+        "level": ("channels", places),
+        "counts": cells,
+        "sums": (*cells, "channels"),
+        "squares": (*cells, "channels"),
+    }

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from numbers import Integral
 
 import torch
 from torch import Tensor
@@ -18,6 +17,7 @@ from foveapool.pooling.grid import (
     Centre,
     average_weights,
     check_shapes,
+    is_whole,
     offsets,
     penalty,
     windows,
@@ -76,7 +76,7 @@ class Problem:
             )
         places = torch.Size(in_shape).numel() if index is None else index.shape[1]
         most = min(places, scatter.rank_bound)
-        if not isinstance(components, Integral) or not 1 <= components <= most:
+        if not is_whole(components) or not 1 <= components <= most:
             raise ValueError(
                 f"components: got {components!r}, wanted 1 to {most}: "
                 f"{places} places have a weight, and A has rank {scatter.rank_bound} at most, "

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from numbers import Real
 from typing import Literal
 
 import torch
 from torch import Tensor
 
 from foveapool.pooling.blocks import one_thread
-from foveapool.pooling.grid import CENTRES, Centre
+from foveapool.pooling.grid import CENTRES, Centre, is_number
 from foveapool.pooling.operator import PoolingOperator, SolveSettings
 from foveapool.pooling.problem import Problem
 from foveapool.pooling.scatter import Scatter
@@ -140,7 +139,7 @@ def check_choices(
     for alpha in alphas:
         if alpha == "auto":
             continue
-        if not (isinstance(alpha, Real) and alpha > 0 and math.isfinite(alpha)):
+        if not (is_number(alpha) and alpha > 0 and math.isfinite(alpha)):
             raise ValueError(
                 f"alpha: got {alpha!r}, wanted a positive number or 'auto'; without a penalty the "
                 "rows of all output places would be the same"
