@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from typing import Any
 
@@ -140,3 +141,15 @@ def test_sizes_are_whole_numbers(out_shape):
 def test_alphas_may_come_from_an_iterator():
     swept = list(sweep_pooling(smooth_scatter((4, 4)), (2, 2), (a for a in (5.0, 25.0))))
     assert [operator.settings.alpha for operator in swept] == [5.0, 25.0]
+
+
+@pytest.mark.parametrize("solver", ["krylov", "dense"])
+def test_components_that_nothing_is_left_for_are_told(solver):
+    maps, labels = smooth_maps((12, 12), classes=2, channels=1)
+    scatter = compute_scatter(maps.expand(-1, 4, -1, -1), labels)
+    # Four channels that are one: A has rank 1, and 4 by the count of channels.
+    with pytest.warns(UserWarning, match="components: got 2, and at 36 of 36 output places fewer"):
+        solve_pooling(scatter, (6, 6), components=2, solver=solver)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        solve_pooling(scatter, (6, 6), components=1, solver=solver)

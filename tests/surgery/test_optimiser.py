@@ -258,3 +258,12 @@ def test_where_nothing_joins_it_nothing_is_said():
         warnings.simplefilter("error")
         replace(model, {POOL: halving(4, trainable=True)}, optimizer=head)  # none left
         replace(model, {MAIN: halving(components=2)}, optimizer=head)  # none came
+
+
+@pytest.mark.parametrize("other", ["adam", torch.optim.SGD])
+def test_what_is_no_optimiser_is_refused_and_nothing_is_replaced(other):
+    model = toy()
+    before = anatomy(model)
+    with pytest.raises(ValueError, match=r"optimizer: got .*, wanted the torch\.optim\.Optimizer"):
+        replace(model, {MAIN: halving()}, optimizer=other)
+    assert anatomy(model) == before

@@ -61,7 +61,8 @@ class Batch:
         value = float(self.maps[sample, channel, place])
         raise ValueError(
             f"features: got {value} in sample {sample} of the batch, channel {channel}, place "
-            f"{place}, wanted finite numbers; nothing of this batch was taken in"
+            f"{place}, wanted finite numbers; nothing of this batch was taken in; look at that "
+            "image, and at the layers before these maps"
         )
 
 
@@ -101,7 +102,7 @@ def check_batch(
     if labels.shape != (size,) or labels.is_floating_point() or labels.is_complex():
         raise ValueError(
             f"labels: got shape {tuple(labels.shape)} of {labels.dtype}, wanted {size} whole "
-            "numbers, one a sample"
+            "numbers, one a sample; of one-hot rows give labels.argmax(1)"
         )
     labels = labels.long()
     low, high = torch.stack(labels.aminmax()).tolist() if size else (0, 0)

@@ -72,7 +72,7 @@ class Problem:
         if index is None and scatter.window is not None:
             raise ValueError(
                 f"window: got None for a scatter accumulated with window {scatter.window}, wanted "
-                f"at most {scatter.window}"
+                f"at most {scatter.window}; pass window={scatter.window}, or accumulate without one"
             )
         places = torch.Size(in_shape).numel() if index is None else index.shape[1]
         most = min(places, scatter.rank_bound)
@@ -80,7 +80,7 @@ class Problem:
             raise ValueError(
                 f"components: got {components!r}, wanted 1 to {most}: "
                 f"{places} places have a weight, and A has rank {scatter.rank_bound} at most, "
-                "(classes - 1) * channels that vary"
+                "(classes - 1) * channels that vary; ask for fewer"
             )
         unit = float(scatter.within_diagonal().mean())
         if not unit > 0:

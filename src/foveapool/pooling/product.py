@@ -41,7 +41,7 @@ def pooled_by_sample(rows: Tensor, maps: Tensor, bias: Tensor | None, trained: b
     gains = maps.device.type in DEVICES and not _looked_at(rows, maps, bias)
     if gains and maps.shape[2] >= FEWEST_CHANNELS:
         return own_product(rows, maps, bias)
-    if trained or (maps.device.type == "cpu" and _has_few_channels(maps)):
+    if trained or _has_few_channels(maps):
         return pooled_at_once(rows, maps, bias)
     batch = maps.shape[0]
     matrix = rows.expand(batch, -1, -1)
@@ -51,7 +51,9 @@ def pooled_by_sample(rows: Tensor, maps: Tensor, bias: Tensor | None, trained: b
 
 
 def _has_few_channels(maps: Tensor) -> bool:
-    """Whether a CPU multiplies faster at once, though it has to turn the maps for that."""
+    """Whether this is a CPU that multiplies faster at once, though it turns the maps for that."""
+    if maps.device.type != "cpu" or torch.jit.is_tracing():  # a trace cannot look at sizes
+        return False
     return maps.shape[2] < max(16, maps.shape[1] // 8)
 
 

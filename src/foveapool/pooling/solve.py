@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
@@ -24,6 +25,8 @@ Alpha = float | Literal["auto"]
 # In units of trace(B)/N. Error against alpha is flat around it, on the data and at the layers where
 # it was tried (docs/alpha.md).
 AUTO_ALPHA = 0.5
+# An eigenvalue this far below the first is what rounding left.
+NOISE = 1e-13
 
 
 def solve_pooling(
@@ -96,6 +99,7 @@ def sweep_pooling(
         length = vectors.norm(p=1 if norm == "l1" else 2, dim=-1, keepdim=True)
         weight = problem.written_out(vectors / length)
         values = answer.values.mT
+        _warn_of_noise(values[:-1])
         with one_thread(vectors.shape[-1]):
             weight = apply_signs(weight, problem.in_shape, problem.out_shape, centre, sign)
         yield PoolingOperator(
@@ -120,6 +124,17 @@ def sweep_pooling(
                 weighting=scatter.weighting,
                 ridge=ridge * problem.unit,
             ),
+        )
+
+
+def _warn_of_noise(values: Tensor) -> None:
+    """Says so where A has fewer directions than components were asked for; `values` (k, M)."""
+    places = int((values[-1] <= NOISE * values[0]).sum())
+    if places:
+        warnings.warn(
+            f"components: got {len(values)}, and at {places} of {values.shape[1]} output places "
+            "fewer separate the classes: the last ones are noise there; ask for fewer",
+            stacklevel=3,
         )
 
 

@@ -29,6 +29,10 @@ def holds_any(optimizer: Optimizer, parameters: Iterable[nn.Parameter]) -> bool:
 
 def check_knows(optimizer: Optimizer, parameters: Iterable[nn.Parameter]) -> None:
     """Raises unless the optimiser holds some of these: one that holds none is another network's."""
+    if not hasattr(optimizer, "param_groups"):
+        raise ValueError(
+            f"optimizer: got {optimizer!r}, wanted the torch.optim.Optimizer that trains the model"
+        )
     if not holds_any(optimizer, parameters):
         raise ValueError(
             f"optimizer: got a {type(optimizer).__name__} that holds no parameter of the model, "
