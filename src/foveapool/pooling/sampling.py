@@ -6,7 +6,7 @@ the bins of each class, and a class keeps as many whole bins as fit under the ca
 the cap keeps up to a bin less than the cap, and no sum ever has to be taken back.
 
 A bin takes one id in 32. The first of these is halved again and again, since of a huge class it
-may be too large by itself: a class keeps half of the cap or more, whatever its size.
+may be too large by itself: a class keeps about half of the cap or more, whatever its size.
 """
 
 from __future__ import annotations
