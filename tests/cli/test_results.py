@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 from dataclasses import replace
 
 import pytest
@@ -104,6 +105,18 @@ def test_claims_are_counted_of_test_errors_beside_a_search_too(tmp_path):
         line.startswith("CNN: closed form below the baseline") and line.endswith("1 of 1")
         for line in done.stdout.splitlines()
     )
+
+
+def test_a_study_without_a_search_is_said_to_have_none(tmp_path):
+    def said(searches):
+        note = {"facts": {"searches": searches}}
+        (tmp_path / "study.json").write_text(json.dumps(note))
+        done = CliRunner().invoke(application(), ["results", str(tmp_path), "--selection"])
+        assert done.exit_code == 2
+        return done.stderr
+
+    assert said([]).startswith(f"error: {tmp_path}: got no [[search]], wanted a study that has one")
+    assert said([{"pooling": "closed-form"}]).endswith("no finished table in it yet\n")
 
 
 def test_names_in_brackets_are_printed_as_they_are(tmp_path):

@@ -168,6 +168,17 @@ def test_settings_that_differ_in_components_have_a_line_each():
     assert len({line["name"] for line in found["errors"]["lines"]}) == 4
 
 
+def test_second_layers_have_lines_that_say_what_came_before():
+    rows = [
+        replace(closed(alpha, 30 - alpha), layer="3, 2", alpha=f"15, {alpha}", norm=f"{first}, l2")
+        for first in ("l1", "l2")
+        for alpha in (5, 25)
+    ]
+    found = Page(page([Account("t", rows=tuple(rows))])).data["charts"]
+    names = [f"closed-form, layer 3 at 15, {first} + 2, l2" for first in ("l1", "l2")]
+    assert [each["name"] for each in found["alpha"]["series"]] == names
+
+
 def test_operators_that_see_less_are_a_family_of_their_own():
     whole = operator(5.0)
     near = replace(operator(25.0), settings=replace(whole.settings, alpha=25.0, window=1))

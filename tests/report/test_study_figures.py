@@ -103,7 +103,41 @@ def test_a_second_layer_is_drawn_against_its_own_alpha():
     rows = [row("3, 1", 25, "l2, l1", 18.0 + i) for i in range(2)]
     rows = [replace(each, alpha=f"65, {a}") for each, a in zip(rows, (5, 400), strict=True)]
     (axes,) = alpha_figure([*grid(), *rows]).axes
-    assert points(axes)["layer 3 at 65 + 1, l1"] == [(5.0, 18.0), (400.0, 19.0)]
+    assert points(axes)["layer 3 at 65, l2 + 1, l1"] == [(5.0, 18.0), (400.0, 19.0)]
+
+
+def test_second_layers_after_different_norms_do_not_hide_each_other():
+    rows = [
+        row("3, 2", norm=f"{first}, l2", alpha=alpha, mean=mean + alpha, components="2, 2")
+        for first, mean in (("l1", 20.0), ("l2", 30.0))
+        for alpha in (5.0, 25.0)
+    ]
+    rows = [replace(each, alpha=f"15, {each.alpha}") for each in rows]
+    auto = replace(rows[0], alpha="15, auto", mean=17.0)
+    (axes,) = alpha_figure([*rows, auto]).axes
+    lines = points(axes)
+    assert lines["layer 3 at 15, l1 + 2, l2"] == [(5.0, 25.0), (25.0, 45.0)]
+    assert lines["layer 3 at 15, l2 + 2, l2"] == [(5.0, 35.0), (25.0, 55.0)]
+    assert {y for _, y in lines["layer 3 at 15, l1 + 2, l2, auto"]} == {17.0}
+
+
+def test_components_are_a_panel_that_says_what_its_numbers_are():
+    rows = [row(alpha=a, components=c) for c in ("2", "4", "4, 2") for a in ALPHAS]
+    rows += [row("3, 2", a, "l1, l2", components="2, 2") for a in ALPHAS]
+    figure = alpha_figure(rows)
+    titles = [axes.get_title() for axes in figure.axes]
+    assert titles == ["components 2", "components 4", "components 4, 2"]
+
+
+def test_a_setting_of_two_studies_is_two_lines_unless_it_is_the_same():
+    rows = [row(alpha=alpha, study="one") for alpha in ALPHAS]
+    same = [replace(each, study="two") for each in rows]
+    (axes,) = alpha_figure([*rows, *same]).axes
+    assert list(points(axes)) == ["layer 3, l2"]
+    (axes,) = alpha_figure([*rows, *(replace(each, mean=9.0) for each in same)]).axes
+    assert list(points(axes)) == ["layer 3, one, l2", "layer 3, two, l2"]
+    assert {y for _, y in points(axes)["layer 3, one, l2"]} == {20.0}
+    assert len({bars.lines[0].get_marker() for bars in axes.containers}) == 2
 
 
 def test_an_alpha_chosen_by_the_fit_is_a_level():
@@ -154,6 +188,19 @@ def test_a_pooling_in_two_places_at_once_is_two_lines():
         "closed-form, layer 3, alpha 25, l2",
         "closed-form, layer 2, alpha 25, l2",
     ]
+
+
+def test_a_pooling_with_two_numbers_of_components_or_placements_is_two_lines():
+    rows = shares("closed-form", 21.0, 15.0, 9.5, components="2", placement="both")
+    more = [replace(each, components="4", mean=each.mean + 1) for each in rows]
+    (axes,) = images_figure([*rows, *more]).axes
+    lines = points(axes)
+    usual = "closed-form, layer 3, alpha 25, l2"
+    assert list(lines) == [f"{usual}, components 2", f"{usual}, components 4"]
+    assert [y for _, y in lines[f"{usual}, components 4"]] == [22.0, 16.0, 10.5]
+    more = [replace(each, placement="before") for each in rows]
+    (axes,) = images_figure([*rows, *(replace(each, mean=each.mean + 1) for each in more)]).axes
+    assert list(points(axes)) == [f"{usual}, both", f"{usual}, before"]
 
 
 def test_where_each_share_chose_its_own_place_a_pooling_is_one_line():

@@ -124,6 +124,22 @@ def test_figures_are_drawn_without_pyplot():
 
 
 @styled
+def test_a_long_legend_takes_nothing_from_the_panels():
+    heights = []
+    for count in (2, 12):
+        figure = new_figure(3.3, 2)
+        axes = tidy(figure.subplots())
+        for number in range(count):
+            axes.plot([1, 2], label=f"a name that has a line of its own in a column {number}")
+        legend_below(figure, [axes])
+        figure.draw_without_rendering()
+        (legend,) = figure.legends
+        assert legend.get_window_extent().y1 < axes.get_tightbbox().y0
+        heights.append(axes.get_window_extent().height)
+    assert heights[1] == pytest.approx(heights[0], rel=0.05)
+
+
+@styled
 def test_a_figure_too_narrow_for_its_legend_keeps_it():
     figure = new_figure(0.3, 2)
     axes = figure.subplots()

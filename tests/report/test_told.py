@@ -22,6 +22,15 @@ def test_what_goes_without_saying_is_not_said():
     assert in_words(Training(Setting(), SVHN, RECIPE, 0).facts) == "baseline"
 
 
+def test_layers_of_one_pooling_name_it_once():
+    pools = (POOL, replace(POOL, layer=2, alpha=65, norm="l1"))
+    two = in_words(Training(Setting(pools), SVHN, RECIPE, 0).facts)
+    assert two == "closed-form, layer 3, alpha auto, l2; layer 2, alpha 65, l1"
+    pools = (POOL, Pool("average", 2))
+    other = in_words(Training(Setting(pools), SVHN, RECIPE, 0).facts)
+    assert other == "closed-form, layer 3, alpha auto, l2; average, layer 2"
+
+
 @pytest.mark.parametrize(
     "choice",
     [

@@ -1,6 +1,7 @@
 """Training curves: the drawn loss and error are those of the metrics."""
 
 import json
+import warnings
 
 import pytest
 
@@ -64,6 +65,19 @@ def test_long_names_are_not_cut_off(name):
     assert [text.replace(" ", "") for text in written] == [
         f"{name}{i}".replace(" ", "") for i in range(3)
     ]
+
+
+def test_many_names_of_two_layers_leave_the_curves_their_room():
+    first = "closed-form, layer 3, alpha 15, l1, components 4, window 2"
+    names = [f"{first}; layer 2, alpha {alpha}, l2, window 2" for alpha in range(14)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # matplotlib's, where there is no room
+        figure = curves_figure([curve(name, [2.0, 1.0], [None, 40.0]) for name in names])
+        assert_legible(figure)
+    (legend,) = figure.legends
+    top = legend.get_window_extent().y1
+    assert all(axes.get_tightbbox().y0 > top for axes in figure.axes)
+    assert all(axes.get_window_extent().height > 0.8 * figure.dpi for axes in figure.axes)
 
 
 def test_a_line_that_is_being_written_does_not_hide_those_before(tmp_path):

@@ -105,6 +105,8 @@ def test_every_training_is_in_its_folder_and_in_the_studys_note(whole):
     stages = {each["name"]: each["stage"] for each in note["trainings"]}
     for what, result in results_in(whole.runs):
         wanted = "trials" if what["held_out"] is None else "search"
+        if wanted == "search" and not what["setting"]["pools"]:
+            wanted = "step"  # what the settings of the search are fitted on
         assert stages[result["training"]] == wanted
     assert note["facts"] == json.loads(json.dumps(whole.study.facts()))
 

@@ -100,3 +100,14 @@ def test_a_searched_arm_may_say_that_nothing_follows():
     selection = Selection(search.settings(RESNET)[0], ())
     assert told.setting(RESNET, selection) == untold.setting(RESNET, selection)
     Study("s", SOURCE, Recipe("adam", 1e-3, 2), RESNET, (search,), (told,))
+
+
+def test_a_pooling_that_changes_the_channels_of_a_fitted_one_is_refused():
+    first = {"layer": 3, "alpha": 5}
+    arm = Arm("closed-form", {**first, "then": [{"layer": 2, "components": 4}]})
+    with pytest.raises(ValueError, match=r"components: got 4 at layer 2, wanted 2: layer 3 is fit"):
+        Study("s", SOURCE, Recipe("adam", 1e-3, 2), arms=(arm,))
+    # In the other order, or with channels as they were, it is no trouble.
+    for layer, then in ((2, {"layer": 3}), (3, {"layer": 2, "components": 2})):
+        arm = Arm("closed-form", {"layer": layer, "components": 4, "then": [then]})
+        Study("s", SOURCE, Recipe("adam", 1e-3, 2), arms=(arm,))

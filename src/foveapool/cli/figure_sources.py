@@ -94,24 +94,32 @@ def sweeps_in(sources: Sequence[Path], text: str) -> dict[str, list[PoolingOpera
         alphas = [float(part) for part in text.split(",")]
     except ValueError:
         raise ValueError(f"alphas: got {text!r}, wanted numbers such as 5,25,100") from None
-    found: dict[str, list[PoolingOperator]] = {}
-    for source in sources:
+    found: list[tuple[Path, str, list[PoolingOperator]]] = []
+    for source in dict.fromkeys(sources):
         fit = saved_fit(source)
         scatters = _scatters(source, fit)
         centre: Centre = "paper" if fit is None else fit.centre
         for name, scatter in scatters.items():
             halves = [(size + 1) // 2 for size in scatter.in_shape]
             swept = sweep_pooling(scatter, halves, alphas, centre=centre, window=scatter.window)
-            found[name] = list(swept)
+            found.append((source, name, list(swept)))
         for family in () if scatters else _account(source).families:
             if len(family.operators) > 1:
-                found[family.label] = list(family.operators)
+                found.append((source, family.label, list(family.operators)))
     if not found:
         raise ValueError(
             f"{_listed(sources)}: no operators of several alphas, wanted such ones or "
             "a scatter file, which a study leaves in the folder of its baseline"
         )
-    return found
+    names = [name for _, name, _ in found]
+    folders = [source.name for source in dict.fromkeys(source for source, _, _ in found)]
+
+    def named(source: Path, name: str) -> str:
+        if names.count(name) == 1:
+            return name
+        return f"{name}, {source.name if folders.count(source.name) == 1 else source}"
+
+    return {named(source, name): operators for source, name, operators in found}
 
 
 def _scatters(source: Path, fit: SavedFit | None) -> dict[str, Scatter]:
@@ -121,7 +129,12 @@ def _scatters(source: Path, fit: SavedFit | None) -> dict[str, Scatter]:
         return {", ".join(fit.layers(path)): Scatter.load(path) for path in files}
     if source.is_dir():
         found = sorted(source.glob("scatter-*.safetensors"))
-        return {_of_study(path): Scatter.load(path) for path in found}
+        names = [_of_study(path) for path in found]
+        # Scatter of one layer may have been summed up in several ways, which the file's name tells.
+        return {
+            name if names.count(name) == 1 else path.stem: Scatter.load(path)
+            for path, name in zip(found, names, strict=True)
+        }
     try:
         return {_of_study(source): Scatter.load(source)}
     except ValueError:

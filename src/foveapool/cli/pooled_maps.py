@@ -17,8 +17,9 @@ from torch import Tensor
 from foveapool.cli.trained import trained_network
 from foveapool.modes import evaluating
 from foveapool.pooling.operator import PoolingOperator
-from foveapool.runs import TRAINING
+from foveapool.runs import TRAINING, read_json
 from foveapool.study.maps import fitted_on, layer_of, sample_maps
+from foveapool.study.training import Training
 from foveapool.training.parallel import chosen_device
 
 
@@ -41,6 +42,13 @@ def operator_file(source: Path, layer: int | None = None) -> Path:
     wanted = "operator*.safetensors" if layer is None else f"operator-{layer}.safetensors"
     found = sorted(source.glob(wanted))
     if not found:
+        if layer is not None and (other := _of_earlier_layer(source, layer)) is not None:
+            gone = "" if (other / wanted).is_file() else ", which is not there any more"
+            raise FileNotFoundError(
+                f"{source}: no {wanted} in it, since a training keeps the operator of its last "
+                f"layer alone; wanted the folder of the network that it was fitted on: {other}"
+                f"{gone}"
+            )
         raise FileNotFoundError(
             f"{source}: no {wanted} in it, wanted the folder of a training with a closed form, in "
             "trainings/ of a study's runs, or one that `foveapool fit` wrote to"
@@ -50,6 +58,19 @@ def operator_file(source: Path, layer: int | None = None) -> Path:
             f"{source}: got {', '.join(each.name for each in found)}, wanted one; name a layer"
         )
     return found[0]
+
+
+def _of_earlier_layer(folder: Path, layer: int) -> Path | None:
+    """The training of which a layer before a training's last one was the last; None if none."""
+    try:
+        training = Training.from_facts(read_json(folder / TRAINING))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    while (before := training.fitted_on) is not None:
+        training = before
+        if training.setting.pools and training.setting.pools[-1].layer == layer:
+            return folder.parent / training.name
+    return None
 
 
 def pooled_maps(

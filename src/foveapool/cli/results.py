@@ -19,7 +19,7 @@ from foveapool.report.tables import (
     selection_table,
     told_apart,
 )
-from foveapool.runs import STUDY
+from foveapool.runs import STUDY, read_json
 from foveapool.study.trials import DIVERGED
 
 FORMATS = ("terminal", "markdown", "csv", "latex")
@@ -60,7 +60,13 @@ def results_command(
         name = "selection.csv" if selection else ROWS
         rows = [row for each in given for row in _rows(each, name)]
         if not rows:
-            raise ValueError(f"{', '.join(map(str, given))}: no finished table in it yet")
+            named = ", ".join(map(str, given))
+            if selection and all(map(_searches_nothing, given)):
+                raise ValueError(
+                    f"{named}: got no [[search]], wanted a study that has one; its arms say their "
+                    "places themselves: leave out --selection to see their errors"
+                )
+            raise ValueError(f"{named}: no finished table in it yet")
         metric = VALIDATION if selection else ERROR
         if all(row.metric != metric for row in rows):
             raise ValueError(f"rows: got none of {metric!r} among {len(rows)}, wanted some to show")
@@ -102,6 +108,14 @@ def _rows(source: Path, name: str = ROWS) -> list[Row]:
         raise FileNotFoundError(f"{source}: got no CSV file and no study's folder, wanted one")
     path = source / name
     return read_rows(path) if path.is_file() else []
+
+
+def _searches_nothing(study: Path) -> bool:
+    """Whether the note of a study says that it has no search; one that tells nothing may have."""
+    try:
+        return read_json(study / STUDY)["facts"]["searches"] == []
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
 
 
 def _print(table: Table, form: str) -> None:

@@ -257,7 +257,10 @@ def _time(found: Plan, at_once: int) -> str:
     time = "less than a second"
     if seconds >= 1:
         time = f"about {datetime.timedelta(seconds=round(seconds))}"
-    return f"{time} for the other {found.left}, {at_once} at once"
+    return (
+        f"{time} of training for the other {found.left}, {at_once} at once; fits and robustness "
+        "not counted"
+    )
 
 
 def _changes(given: list[str]) -> dict[str, Any]:

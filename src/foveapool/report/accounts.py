@@ -14,6 +14,14 @@ from foveapool.records import Row
 from foveapool.report.examples import Examples
 
 NO_OPERATOR = "No operator"  # begins what is said of an account in which one is missing
+# Settings of an operator that go without saying.
+_USUAL = {
+    "window": None,
+    "centre": "paper",
+    "sign": "neighbour",
+    "weighting": "balanced",
+    "alpha_unit": "absolute",
+}
 
 
 @dataclass(frozen=True)
@@ -90,14 +98,15 @@ def family(
         "\N{MULTIPLICATION SIGN}".join(map(str, shape))
         for shape in (first.in_shape, first.out_shape)
     )
-    window = first.settings.window
-    parts = (
-        name,
-        sizes,
-        first.settings.norm,
-        f"components {first.components}" if first.components != 2 else "",
-        "" if window is None else f"window {window}",
-    )
+    parts = [name, sizes, first.settings.norm]
+    if first.components != 2:
+        parts.append(f"components {first.components}")
+    chosen = {setting: getattr(first.settings, setting) for setting in _USUAL}
+    parts += [
+        f"{setting.replace('_', ' ')} {value}"
+        for setting, value in chosen.items()
+        if value != _USUAL[setting]
+    ]
     label = ", ".join(part for part in parts if part)
     return Family(label, ordered, examples, path)
 
@@ -113,7 +122,7 @@ def fits(examples: Examples | None, operator: PoolingOperator) -> bool:
 def kind(operator: PoolingOperator) -> tuple[object, ...]:
     """What operators of one family have in common."""
     settings = operator.settings
-    chosen = (settings.norm, settings.alpha_unit, settings.window, settings.centre, settings.sign)
+    chosen = [settings.norm, *(getattr(settings, setting) for setting in _USUAL)]
     return (operator.in_shape, operator.out_shape, operator.components, *chosen)
 
 

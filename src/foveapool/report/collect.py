@@ -16,17 +16,18 @@ from foveapool.records import Row, read_rows
 from foveapool.report.accounts import NO_OPERATOR, Account, Family, family
 from foveapool.report.operator_files import file_families, training_families
 from foveapool.report.saved import SavedFit, adapter_folder, saved_fit
+from foveapool.report.so_far import rows_so_far
 from foveapool.report.told import (
     METRICS,
     TrainingFolder,
     data_facts,
     read_curve,
     result_facts,
-    rows_so_far,
 )
 from foveapool.runs import RESULT, RUNS, STUDY, TRAINING, read_json
 
 NOTE = "run.json"  # what `foveapool train` leaves in its folder
+STEP = "step"  # the stage of a training that a study asks for only to fit others on it
 UNNAMED = "training"  # the curve of such a folder, which is no setting of a study
 EXAMPLE = Path(__file__).parent / "assets" / "example"  # scripts/make_example_operator.py made it
 
@@ -106,7 +107,8 @@ def _of_study(folder: Path) -> Account:
         note = read_json(folder / STUDY)
         facts: dict[str, Any] = note["facts"]
         done_with = data_facts(facts)
-        name, asked = str(note["name"]), [str(each["name"]) for each in note["trainings"]]
+        name = str(note["name"])
+        asked = {str(each["name"]): each.get("stage") for each in note["trainings"]}
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         why = error if type(error) is ValueError else repr(error)
         raise ValueError(
@@ -119,8 +121,9 @@ def _of_study(folder: Path) -> Account:
     selection = _rows(folder / "selection.csv", missing)
     if not rows:
         missing.insert(0, _why_no_rows(folder, len(done), len(asked)))
-        rows = rows_so_far(name, [each for each in done if each.held_out is None])
-        searched = [each for each in done if each.held_out is not None]
+        lines = [each for each in done if asked[each.path.name] != STEP]
+        rows = rows_so_far(name, [each for each in lines if each.held_out is None])
+        searched = [each for each in lines if each.held_out is not None]
         selection = selection or rows_so_far(name, searched)
     curves = [each.curve() for each in trainings if each.held_out is None]
     # The other held-out parts have the same grid of operators once more.

@@ -16,7 +16,7 @@ from torch import Tensor
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.report.accounts import NO_OPERATOR, Account, Family, family, fits, kind
 from foveapool.report.examples import Examples, choose_examples, examples_path
-from foveapool.report.told import TrainingFolder
+from foveapool.report.told import TrainingFolder, pools_in_words, unusual
 
 # Of all operators of an account, a byte each before they are packed: what a page can carry.
 MOST_WEIGHTS = 20_000_000
@@ -121,20 +121,30 @@ class _Loader:
 
 
 def _named(trainings: Iterable[TrainingFolder]) -> dict[tuple[str, str], list[Path]]:
-    """The files of operators that differ in alpha alone, by a name; the trials before a search."""
+    """The files of operators that differ in alpha alone, by a name; the trials before a search.
+
+    The name has what the operators themselves do not tell, see `accounts.family`.
+    """
     found: dict[tuple[str, str], list[Path]] = {}
-    for each in sorted(trainings, key=lambda each: each.held_out is not None):
+    ordered = sorted(trainings, key=lambda each: each.held_out is not None)
+    most = max((each.epochs for each in ordered), default=0)
+    for each in ordered:
         seed = f"seed {each.seed}"
+        placement = each.facts["setting"]["placement"]
         for count, pool in enumerate(each.pools):
             path = each.path / f"operator-{pool['layer']}.safetensors"
             if "alpha" not in pool or not path.is_file():
                 continue
             before = [dict(earlier) for earlier in each.pools[:count]]
             words = [f"layer {pool['layer']}"]
-            words += [f"after layer {earlier['layer']}" for earlier in before]
+            words += [placement] if placement else []
+            words += unusual(pool, ("normalise", "class_cap"))
+            words += [f"after {pools_in_words(before)}"] if before else []
             words.append(seed if each.held_out is None else f"held-out part {each.held_out}")
+            # A search may begin with brief trainings, whose networks are others.
+            words += [f"{each.epochs} epochs"] if each.epochs != most else []
             choices = {key: v for key, v in pool.items() if key not in ("alpha", "pooling")}
-            alike: list[Any] = [before, choices, each.facts["setting"]["placement"]]
+            alike: list[Any] = [before, choices, placement, each.epochs]
             found.setdefault((", ".join(words), str(alike)), []).append(path)
     return found
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from foveapool.records import ERROR, VALIDATION, Row
 from foveapool.report.accounts import Account
+from foveapool.report.row_names import last_alpha, last_norm, where
 from foveapool.report.tables import latest, paper_error
 
 Chart = dict[str, Any]
@@ -84,13 +85,11 @@ def _over_alpha(name: str, rows: Iterable[Row]) -> list[dict[str, Any]]:
     found: dict[str, dict[float, Row]] = {}
     # A search that first looks briefly has some settings twice: the longest and last look counts.
     for row in sorted(latest(rows), key=lambda row: int(row.epochs or 0)):
-        try:
-            alpha = float(row.alpha)
-        except ValueError:
-            continue  # none, several layers, or chosen by the fit
-        if not math.isfinite(row.mean):
+        alpha = last_alpha(row)
+        if alpha is None or not math.isfinite(row.mean):
             continue
-        found.setdefault(name + setting_words(replace(row, alpha="")), {})[alpha] = row
+        line = replace(row, layer=where(row), alpha="", norm=last_norm(row))
+        found.setdefault(name + setting_words(line), {})[alpha] = row
     return [
         {
             "name": label,

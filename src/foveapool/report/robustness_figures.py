@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from foveapool.records import CE, Row
+from foveapool.report.row_names import apart, components
 from foveapool.report.style import COLOURS, COLUMN, SMALL, legend_below, new_figure, styled, tidy
-from foveapool.report.tables import latest
+from foveapool.report.tables import distinct
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 BASELINE = 100.0
 # Blue, orange, grey: far apart in lightness, and in their hatching.
 _FILLS = ((COLOURS[1], ""), (COLOURS[2], "/////"), ("0.85", "....."), (COLOURS[3], "xxxxx"))
-_SETTING = ("network", "data", "pooling", "layer", "placement", "alpha", "norm", "epochs")
 
 
 @styled
@@ -94,21 +94,30 @@ def ratios_in(rows: Iterable[Row], what: str = CE) -> dict[str, dict[str, float]
 
     A network is called by its pooling and by what else tells it from the others.
     """
-    own = [row for row in latest(rows) if row.metric.startswith(f"{what}, ")]
-    settings = list(dict.fromkeys(_setting(row) for row in own))
-    varies = [len(set(column)) > 1 for column in zip(*settings, strict=True)]
+    own = [row for row in distinct(rows) if row.metric.startswith(f"{what}, ")]
+    varies = [len(set(words)) > 1 for words in zip(*map(_words, own), strict=True)]
+
+    def name(row: Row) -> str:
+        told = [w for w, told in zip(_words(row), varies, strict=True) if told or w == row.pooling]
+        return ", ".join(filter(None, told))
+
     found: dict[str, dict[str, float]] = {}
-    for row in own:
-        setting = _setting(row)
-        told = [
-            f"{name} {value}" if name in ("layer", "alpha", "epochs") else value
-            for name, value, told in zip(_SETTING, setting, varies, strict=True)
-            if value and (told or name == "pooling")
-        ]
-        corruption = row.metric.removeprefix(f"{what}, ")
-        found.setdefault(", ".join(told), {})[corruption] = row.mean
+    for row, network in apart({row: name(row) for row in own}, lambda row: row.metric).items():
+        found.setdefault(network, {})[row.metric.removeprefix(f"{what}, ")] = row.mean
     return found
 
 
-def _setting(row: Row) -> tuple[str, ...]:
-    return tuple(getattr(row, name) for name in _SETTING)
+def _words(row: Row) -> tuple[str, ...]:
+    """A row's setting, a word for each of its choices."""
+    return (
+        row.network,
+        row.data,
+        row.pooling,
+        row.layer and f"layer {row.layer}",
+        row.placement,
+        row.alpha and f"alpha {row.alpha}",
+        row.norm,
+        components(row),
+        row.epochs and f"epochs {row.epochs}",
+        row.batch and f"batch {row.batch}",
+    )

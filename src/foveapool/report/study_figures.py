@@ -10,9 +10,11 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from foveapool.records import ERROR, VALIDATION, Row
+from foveapool.report.row_names import apart, components, last_alpha, last_norm, where
 from foveapool.report.style import (
     COLOURS,
     COLUMN,
@@ -26,7 +28,7 @@ from foveapool.report.style import (
     tidy,
     value_axis,
 )
-from foveapool.report.tables import latest
+from foveapool.report.tables import distinct, latest
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -51,26 +53,28 @@ def alpha_figure(rows: Iterable[Row], metric: str | None = None, width: float = 
     """Error against alpha: a line for each layer and norm, the baseline as a level.
 
     `metric` is the validation error of a search where `rows` has it, else the test error. Layers
-    differ in colour and marker, norms in dashes. There is a panel for each network, data, pooling
-    and placement that was tried with two alphas or more. Where a search looked at some settings
-    only briefly, those points are hollow; alphas that were not fixed beforehand ("auto") are
-    levels too.
+    differ in colour and marker, norms in dashes; of two layers and more the alpha is that of the
+    last, and a line's name tells the others'. There is a panel for each network, data, pooling,
+    placement and number of components that was tried with two alphas or more. Where a search
+    looked at some settings only briefly, those points are hollow; alphas that were not fixed
+    beforehand ("auto") are levels too.
     """
-    own = of_metric(rows, metric)
+    own = distinct(of_metric(rows, metric))
     panels: dict[tuple[str, ...], list[Row]] = {}
     for row in own:
-        if row.pooling != BASELINE and _alpha(row) is not None:
+        if row.pooling != BASELINE and last_alpha(row) is not None:
             panels.setdefault(_panel(row), []).append(row)
-    panels = {key: rows for key, rows in panels.items() if len({_alpha(r) for r in rows}) > 1}
+    panels = {key: rows for key, rows in panels.items() if len({last_alpha(r) for r in rows}) > 1}
     if not panels:
         raise ValueError(
             "rows: got no setting with two alphas or more that are numbers ('auto' does not "
             "count), wanted a search or a study over alpha"
         )
-    layers = sorted({_where(row) for rows in panels.values() for row in rows})
+    drawable = {row: where(row) for rows in panels.values() for row in rows}
+    places = apart(drawable, lambda row: (_panel(row), last_norm(row), last_alpha(row)))
 
     def drawn(axes: Axes, rows: Sequence[Row]) -> None:
-        full, series = max(map(_thoroughness, rows)), _by_layer_and_norm(rows, layers)
+        full, series = max(map(_thoroughness, rows)), _by_layer_and_norm(rows, places)
         for each in series:
             _draw(axes, each, full)
         if any(_thoroughness(row) < full for each in series for row in each.rows.values()):
@@ -91,7 +95,7 @@ def images_figure(
     The data of a row says which share of the images it is of: "svhn, 5 %", or all of them. With
     the number of images in `totals`, by the name of the data, x counts images, else percent.
     """
-    own = of_metric(rows, ERROR)
+    own = distinct(of_metric(rows, ERROR))
     panels: dict[tuple[str, ...], list[Row]] = {}
     for row in own:
         panels.setdefault((row.network, share_of(row)[0]), []).append(row)
@@ -137,42 +141,28 @@ def of_metric(rows: Iterable[Row], metric: str | None) -> list[Row]:
     return own
 
 
-def _alpha(row: Row) -> float | None:
-    """The alpha of the pooling that was put in last; None where none was fixed beforehand."""
-    try:
-        return float(row.alpha.split(", ")[-1])
-    except ValueError:
-        return None
-
-
-def _where(row: Row) -> str:
-    """The layer; of several those before with their alphas, since only the last one varies."""
-    layers, alphas = row.layer.split(", "), row.alpha.split(", ")
-    before = [f"{each} at {alpha}" for each, alpha in zip(layers, alphas, strict=False)][:-1]
-    return " + ".join([*before, layers[-1]])
-
-
 def _panel(row: Row) -> tuple[str, ...]:
-    return (row.network, row.data, row.pooling, row.placement, row.components)
+    return (row.network, row.data, row.pooling, row.placement, components(row))
 
 
-def _by_layer_and_norm(rows: Sequence[Row], layers: Sequence[str]) -> list[_Series]:
-    found = []
-    for norm in _NORMS:
-        for number, layer in enumerate(layers):
-            own = [r for r in rows if _where(r) == layer and r.norm.split(", ")[-1] == norm]
-            points: dict[float, Row] = {}
-            for row in sorted(own, key=_thoroughness):
-                alpha = _alpha(row)
-                if alpha is not None:
-                    points[alpha] = row
-            look = {
-                "color": COLOURS[number % len(COLOURS)],
-                "marker": MARKERS[number % len(MARKERS)],
-                "linestyle": DASHES[_NORMS.index(norm)],
-            }
-            if points:
-                found.append(_Series(f"layer {layer}, {norm}", look, dict(sorted(points.items()))))
+def _by_layer_and_norm(rows: Sequence[Row], places: Mapping[Row, str]) -> list[_Series]:
+    found, layers = [], sorted(set(places.values()))
+    for norm, layer in product(_NORMS, layers):
+        own = [row for row in rows if (last_norm(row), places[row]) == (norm, layer)]
+        points: dict[float, Row] = {}
+        # Of the looks that a search took at one setting the longest counts.
+        for row in sorted(own, key=_thoroughness):
+            alpha = last_alpha(row)
+            if alpha is not None:
+                points[alpha] = row
+        number = layers.index(layer)
+        look = {
+            "color": COLOURS[number % len(COLOURS)],
+            "marker": MARKERS[number % len(MARKERS)],
+            "linestyle": DASHES[_NORMS.index(norm)],
+        }
+        if points:
+            found.append(_Series(f"layer {layer}, {norm}", look, dict(sorted(points.items()))))
     return found
 
 
@@ -199,8 +189,8 @@ def _levels(axes: Axes, like: Row, rows: Sequence[Row]) -> None:
         same = (row.network, row.data) == (like.network, like.data)
         if same and row.pooling == BASELINE:
             axes.axhline(row.mean, color="0.4", linestyle=(0, (6, 2)), label=BASELINE)
-        elif _panel(row) == _panel(like) and row.alpha == "auto":
-            name = f"layer {row.layer}, {row.norm}, auto"
+        elif _panel(row) == _panel(like) and row.alpha.split(", ")[-1] == "auto":
+            name = f"layer {where(row)}, {last_norm(row)}, auto"
             axes.axhline(row.mean, color="0.6", linestyle=(0, (2, 2)), label=name)
 
 
@@ -216,14 +206,32 @@ def share_of(row: Row) -> tuple[str, float]:
 
 def _names(rows: Sequence[Row]) -> dict[Row, str]:
     """The pooling of each row, with its setting where one pooling was tried in several at once."""
-    at = [(row.pooling, share_of(row)) for row in rows]
-    several = {pooling for pooling, share in at if at.count((pooling, share)) > 1}
-    return {
-        row: f"{row.pooling}, layer {row.layer}, alpha {row.alpha}, {row.norm}"
-        if row.pooling in several
-        else row.pooling
-        for row in rows
+    at_once: dict[tuple[str, tuple[str, float]], list[Row]] = {}
+    for row in rows:
+        at_once.setdefault((row.pooling, share_of(row)), []).append(row)
+    several = {pooling for (pooling, _), own in at_once.items() if len(own) > 1}
+    varies = {
+        (pooling, number)
+        for (pooling, _), own in at_once.items()
+        for number, words in enumerate(zip(*map(_rarely_told, own), strict=True))
+        if len(set(words)) > 1
     }
+
+    def name(row: Row) -> str:
+        if row.pooling not in several:
+            return row.pooling
+        words = [row.layer and f"layer {row.layer}", row.alpha and f"alpha {row.alpha}", row.norm]
+        others = enumerate(_rarely_told(row))
+        words += [word for number, word in others if (row.pooling, number) in varies]
+        return ", ".join([row.pooling, *filter(None, words)])
+
+    return apart({row: name(row) for row in rows}, share_of)
+
+
+def _rarely_told(row: Row) -> tuple[str, ...]:
+    """What has to be in a name only where it differs."""
+    batch = row.batch and f"batch {row.batch}"
+    return row.placement, components(row), row.epochs and f"{row.epochs} epochs", batch
 
 
 def _panels(

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 COLUMN = 3.3  # inches
 _SHORTEST = 12  # letters of a line in a legend
+_LEGEND = 0.35  # inches: two lines, for which every figure has room
 FORMATS = ("png", "pdf", "svg")
 COLOURS = ("#000000", "#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
@@ -174,7 +175,8 @@ def one_two_five(value: float, place: float = 0) -> str:
 def legend_below(figure: Figure, panels: Iterable[Axes], columns: int = 3) -> None:
     """One legend for the lines of these panels, each name once, under the figure.
 
-    Names too long for so many columns get fewer; one too long for the figure goes on below.
+    Names too long for so many columns get fewer; one too long for the figure goes on below. The
+    figure becomes taller by what does not fit into two lines: the panels keep their height.
     """
     found: dict[str, Any] = {}
     for axes in panels:
@@ -191,7 +193,10 @@ def legend_below(figure: Figure, panels: Iterable[Axes], columns: int = 3) -> No
         names = [fill(name, letters) for name in found]
         legend = figure.legend(list(found.values()), names, ncols=across, **looks)
         if legend.get_window_extent().width <= figure.bbox.width:
-            return
+            break
+    if legend is not None:
+        height = legend.get_window_extent().height / figure.dpi
+        figure.set_figheight(figure.get_figheight() + max(0.0, height - _LEGEND))
 
 
 def save_figure(

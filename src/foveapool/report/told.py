@@ -1,4 +1,4 @@
-"""What trainings were and took, in words and rows, from the facts in their folders.
+"""What trainings were and took, in words, from the facts in their folders.
 
 The facts are those of `runs`: plain JSON. A fact that is not there is left out.
 """
@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from foveapool.records import ERROR, VALIDATION, Row
 from foveapool.report.accounts import Curve
 from foveapool.runs import RESULT, TRAINING, read_json
 
@@ -23,7 +22,7 @@ METRICS = "metrics.jsonl"
 BASELINE = "baseline"
 _POINTS = 200  # of a curve; more cannot be seen
 # Choices of a pooling that go without saying; a place looks at the whole map unless told.
-_USUAL = {
+USUAL = {
     "components": 2,
     "normalise": True,
     "weighting": "balanced",
@@ -43,6 +42,7 @@ class TrainingFolder:
         try:
             self.pools: Sequence[Facts] = self.facts["setting"]["pools"]
             self.seed = int(self.facts["seed"])
+            self.epochs = int(self.facts.get("recipe", {}).get("epochs", 0))
             part = self.facts["held_out"]
             # The held-out part that it is measured on; None for the test images.
             self.held_out = None if part is None else int(part["number"])
@@ -92,7 +92,7 @@ def in_words(facts: Facts) -> str:
     'closed-form, layer 3, alpha 25, l2, components 4, before'
     """
     setting, recipe = facts["setting"], facts.get("recipe", {})
-    words = ["; ".join(map(_pool_in_words, setting["pools"])) or BASELINE]
+    words = [pools_in_words(setting["pools"]) or BASELINE]
     if setting.get("placement") and setting["pools"]:
         words.append(setting["placement"])
     if "pooling_rate" in recipe:
@@ -102,14 +102,34 @@ def in_words(facts: Facts) -> str:
     return ", ".join(words)
 
 
-def _pool_in_words(pool: Facts) -> str:
-    words = [str(pool["pooling"]), f"layer {pool['layer']}"]
+def pools_in_words(pools: Sequence[Facts]) -> str:
+    """Poolings in the order in which they were put in; one of the same name is not named again.
+
+    >>> pools_in_words([{"pooling": "average", "layer": 3}, {"pooling": "average", "layer": 2}])
+    'average, layer 3; layer 2'
+    """
+    before = [None, *(pool["pooling"] for pool in pools)]
+    return "; ".join(
+        _pool_in_words(pool, named=pool["pooling"] != other)
+        for pool, other in zip(pools, before, strict=False)
+    )
+
+
+def _pool_in_words(pool: Facts, named: bool) -> str:
+    words = [str(pool["pooling"])] if named else []
+    words.append(f"layer {pool['layer']}")
     if "alpha" in pool:
         words += [f"alpha {_number(pool['alpha'])}", str(pool["norm"])]
-    for key, usual in _USUAL.items():
-        if pool.get(key, usual) != usual:
-            words.append(f"{key.replace('_', ' ')} {pool[key]}")
-    return ", ".join(words)
+    return ", ".join([*words, *unusual(pool)])
+
+
+def unusual(pool: Facts, choices: Iterable[str] = tuple(USUAL)) -> list[str]:
+    """Those of a pooling's choices that do not go without saying, in words."""
+    return [
+        f"{choice.replace('_', ' ')} {pool[choice]}"
+        for choice in choices
+        if pool.get(choice, USUAL[choice]) != USUAL[choice]
+    ]
 
 
 def _number(value: Any) -> str:
@@ -187,43 +207,3 @@ def duration(seconds: float) -> str:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
-
-
-def rows_so_far(study: str, trainings: Iterable[TrainingFolder]) -> list[Row]:
-    """A row for each setting among finished trainings, for a study that has no table yet."""
-    found: dict[str, list[TrainingFolder]] = {}
-    for each in trainings:
-        same = {key: value for key, value in each.facts.items() if key not in ("seed", "held_out")}
-        stage = "trials" if each.held_out is None else "search"
-        if each.result is not None:
-            found.setdefault(json.dumps([stage, same], sort_keys=True), []).append(each)
-    return [_row(study, own) for own in found.values()]
-
-
-def _row(study: str, trainings: Sequence[TrainingFolder]) -> Row:
-    first = trainings[0]
-    errors = [float(each.result["error"]) for each in trainings if each.result is not None]
-    setting, recipe = first.facts["setting"], first.facts["recipe"]
-    fitted = [pool for pool in first.pools if "alpha" in pool]
-
-    def joined(pools: Iterable[Facts], key: str) -> str:
-        return ", ".join(_number(pool[key]) for pool in pools)
-
-    share = first.facts["data"].get("share")
-    return Row(
-        study=study,
-        metric=ERROR if first.held_out is None else VALIDATION,
-        mean=statistics.mean(errors),
-        deviation=statistics.stdev(errors) if len(errors) > 1 else math.nan,
-        n=len(errors),
-        network=setting["network"],
-        data=first.facts["data"]["name"] + ("" if share is None else f", {100 * share:g} %"),
-        pooling=first.pools[-1]["pooling"] if first.pools else BASELINE,
-        layer=joined(first.pools, "layer"),
-        placement=setting.get("placement") or "",
-        alpha=joined(fitted, "alpha"),
-        norm=joined(fitted, "norm"),
-        components=joined(first.pools, "components"),
-        epochs=str(recipe["epochs"]),
-        batch=str(recipe["batch_size"]),
-    )

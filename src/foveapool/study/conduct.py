@@ -29,6 +29,7 @@ from foveapool.study.training import Means, Training, trial_of
 from foveapool.study.trials import no_numbers
 from foveapool.training.loop import train
 
+STEP = "step"  # the stage of a training that others are fitted on, and that is no line of a table
 TIMED_STEPS = 6
 SPARE_BYTES = 200_000_000
 # The largest of images of 32 x 32: all layers of a network, and the first layer.
@@ -39,7 +40,8 @@ SCATTER_BYTES, OPERATOR_BYTES = 20_000_000, 4_200_000
 class Plan:
     """How many trainings a study takes, those that are done already, and the time for the rest.
 
-    A second layer that the search may add is counted as if it were not kept.
+    The time is that of training alone: fits and robustness come on top. A second layer that the
+    search may add is counted as if it were not kept.
     """
 
     trainings: tuple[Training, ...]
@@ -80,7 +82,7 @@ def plan(study: Study, runs: Runs, means: Means) -> Plan:
 
 
 def _seconds(study: Study, left: Sequence[Training], runs: Runs, means: Means) -> float:
-    """The time of these trainings: as long a step as others like them took, or as a few take."""
+    """The time that they train: as long a step as others like them took, or as a few take."""
     like = [
         result["seconds"] / training["recipe"]["epochs"]
         for training, result in runs.finished()
@@ -137,7 +139,9 @@ def conduct(study: Study, engine: Engine) -> Tables:
 
     def run(stage: str, trainings: Sequence[Training]) -> Mapping[str, Mapping[str, Any]]:
         for level in in_order(trainings):
-            asked.update((each.name, stage) for each in level)
+            for each in level:
+                asked.setdefault(each.name, STEP)
+        asked.update((each.name, stage) for each in trainings)
         add_to_note(study, folder, asked)
         return engine.run(trainings)
 

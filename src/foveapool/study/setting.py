@@ -140,6 +140,20 @@ class Setting:
                     f"{self.placement}, wanted 2: only `before` takes another number"
                 )
 
+        if self.network == "cnn":
+            self._check_channels()
+
+    def _check_channels(self) -> None:
+        """A pooling that is fitted takes the channels that it was fitted on."""
+        for at, pool in enumerate(self.pools):
+            later = [each.layer for each in self.pools[:at] if each.is_fitted]
+            if pool.components != 2 and any(layer > pool.layer for layer in later):
+                raise ValueError(
+                    f"components: got {pool.components} at layer {pool.layer}, wanted 2: layer "
+                    f"{max(later)} is fitted before on the channels of a network without it; put "
+                    f"layer {pool.layer} first, or give it 2"
+                )
+
     @property
     def pooling(self) -> str:
         """The name of its last pooling, or of having none."""
