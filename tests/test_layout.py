@@ -18,8 +18,9 @@ LONGEST = 300
 # A room is a folder or a module directly under the package, with the rooms it may know.
 # "foveapool" is the package itself: importing it from a room below would close a circle.
 PARTS = {"files", "modes", "pooling", "surgery", "networks", "data", "training", "robustness"}
-PARTS |= {"near", "pairs", "records", "runs", "tabular"}
+PARTS |= {"columns", "near", "pairs", "records", "runs", "tabular"}
 ROOMS = {
+    "columns": set(),
     "files": set(),
     "modes": set(),
     "near": set(),
@@ -34,7 +35,7 @@ ROOMS = {
     "pairs": {"records"},
     "runs": {"files"},
     "study": PARTS,
-    "report": {"files", "pairs", "pooling", "records", "runs", "tabular"},
+    "report": {"columns", "files", "pairs", "pooling", "records", "runs", "tabular"},
     "foveapool": PARTS | {"study", "report"},
     "demo": PARTS | {"study", "report", "foveapool"},
     "cli": PARTS | {"study", "report", "foveapool", "demo"},

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from foveapool.columns import place
 from foveapool.records import ERROR
 from foveapool.report.collect import account_of
-from foveapool.report.so_far import place
 from foveapool.report.tables import place as place_of
 from foveapool.study import trials
 from foveapool.study.conduct import conduct
@@ -44,11 +44,15 @@ POOLS = [
 ]
 
 
+def told(facts):
+    return place(facts["setting"], facts["recipe"].get("pooling_rate"))
+
+
 @pytest.mark.parametrize("pools", POOLS)
 @pytest.mark.parametrize("recipe", [RECIPE, replace(RECIPE, pooling_rate=0.1)])
 def test_columns_are_those_of_the_table(pools, recipe):
     made = Training(Setting(pools, width=4), Source("svhn"), recipe)
-    assert place(made.facts) == trials.place(made.setting, recipe)
+    assert told(made.facts) == trials.place(made.setting, recipe)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +66,7 @@ def test_columns_are_those_of_the_table(pools, recipe):
 )
 def test_so_are_those_of_the_network(setting):
     made = Training(setting, Source("svhn"), RECIPE)
-    assert place(made.facts) == trials.place(setting, RECIPE)
+    assert told(made.facts) == trials.place(setting, RECIPE)
 
 
 TWO_LAYERS = """

@@ -16,7 +16,6 @@ from foveapool.study.trials import (
     DIVERGED,
     Trials,
     data_label,
-    label,
     place,
     selection_rows,
     trial_rows,
@@ -156,7 +155,7 @@ def test_the_alphas_that_auto_took_have_a_line():
     ],
 )
 def test_a_label_names_the_pooling_and_what_is_unusual_about_it(pools, wanted):
-    assert label(Setting(pools), RECIPE) == wanted
+    assert place(Setting(pools), RECIPE)["pooling"] == wanted
 
 
 def test_a_place_names_layers_in_the_order_they_were_put_in():

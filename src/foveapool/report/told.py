@@ -8,29 +8,18 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from foveapool.columns import BASELINE, USUAL, Facts
 from foveapool.report.accounts import Curve
 from foveapool.runs import RESULT, TRAINING, read_json
 
-Facts = Mapping[str, Any]
 Pairs = list[tuple[str, str]]
 
 METRICS = "metrics.jsonl"
-BASELINE = "baseline"
 _POINTS = 200  # of a curve; more cannot be seen
-# Choices of a pooling that go without saying; a place looks at the whole map unless told.
-USUAL = {
-    "components": 2,
-    "normalise": True,
-    "weighting": "balanced",
-    "centre": "paper",
-    "sign": "neighbour",
-    "class_cap": 10_000,
-    "window": None,
-}
 
 
 class TrainingFolder:

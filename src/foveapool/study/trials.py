@@ -9,16 +9,16 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from itertools import product
+from dataclasses import dataclass
 from typing import Any
 
+from foveapool.columns import place as place_of_facts
 from foveapool.pairs import paired_p_value
 from foveapool.records import ERROR, LESS, P_VALUE, VALIDATION, Row, moments, origin
 from foveapool.robustness.result import mean_of
 from foveapool.study.robust import results_in, robustness_rows
 from foveapool.study.select import Selection
-from foveapool.study.setting import AUTO, CLOSED_FORM, Pool, Setting
+from foveapool.study.setting import AUTO, Setting
 from foveapool.study.training import Training, trains_matrix
 from foveapool.training.recipe import Recipe
 
@@ -47,58 +47,10 @@ class Trials:
     trainings: tuple[Training, ...]
 
 
-def label(setting: Setting, recipe: Recipe) -> str:
-    """The pooling's name, with those of its choices that are not the usual ones.
-
-    A choice that not all fitted poolings share is told with its layer.
-    """
-    if not setting.pools:
-        return setting.pooling
-    usual = {each.name: each.default for each in fields(Pool)}
-    told = ("pooling", "layer", "alpha", "norm", "components")
-    fitted = [pool for pool in setting.pools if pool.is_fitted]
-    unusual = []
-    for pool, name in product(fitted, [name for name in usual if name not in told]):
-        value = getattr(pool, name)
-        if value != usual[name]:
-            shared = all(getattr(other, name) == value for other in fitted)
-            unusual.append(f"{name} {value}" + ("" if shared else f" at layer {pool.layer}"))
-    if recipe.pooling_rate != 1 and trains_matrix(setting):
-        unusual.append(f"pooling rate {recipe.pooling_rate:.12g}")
-    return ", ".join([setting.pooling, *dict.fromkeys(unusual)])
-
-
-def _network(setting: Setting) -> str:
-    """The network's name, with its width and arguments where they are not the usual ones."""
-    width = [] if setting.width == Setting.width else [f"width {setting.width}"]
-    options = [f"{name} {value}" for name, value in setting.options.items()]
-    return ", ".join([setting.network, *width, *options])
-
-
 def place(setting: Setting, recipe: Recipe) -> dict[str, str]:
     """Where the poolings are and how they were fitted, as columns of a row."""
-    pools = setting.pools
-    fitted = [pool for pool in pools if pool.is_fitted]
-
-    def joined(values: Sequence[Any]) -> str:
-        # Digits enough that no two settings are told as one.
-        return ", ".join(f"{v:.12g}" if isinstance(v, float) else str(v) for v in values)
-
-    return {
-        "network": _network(setting),
-        "pooling": label(setting, recipe),
-        "layer": joined([pool.layer for pool in pools]),
-        "placement": _placement(setting) if pools else "",
-        "alpha": joined([pool.facts()["alpha"] for pool in fitted]),
-        "norm": joined([pool.norm for pool in fitted]),
-        "components": joined([pool.components for pool in pools]),
-        "trainable": str(setting.pooling != CLOSED_FORM),
-    }
-
-
-def _placement(setting: Setting) -> str:
-    # A CNN has no placements; a ResNet's own choice has a name too.
-    return setting.placement or ("" if setting.network == "cnn" else "both")
+    told = recipe.pooling_rate != 1 and trains_matrix(setting)
+    return place_of_facts(setting.facts(), recipe.pooling_rate if told else None)
 
 
 def trial_rows(
