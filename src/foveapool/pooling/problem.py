@@ -64,10 +64,6 @@ class Problem:
         window: int | None,
     ) -> Problem:
         in_shape, target = check_shapes(scatter.in_shape, out_shape)
-        if not bool((scatter.between.sum() + scatter.within.sum()).isfinite()):
-            raise ValueError(
-                "scatter: got NaN or infinity in A or B, wanted finite numbers; accumulate it anew"
-            )
         index = None if window is None else windows(in_shape, target, window, centre)
         if index is None and scatter.window is not None:
             raise ValueError(
@@ -81,6 +77,12 @@ class Problem:
                 f"components: got {components!r}, wanted 1 to {most}: "
                 f"{places} places have a weight, and A has rank {scatter.rank_bound} at most, "
                 "(classes - 1) * channels that vary; ask for fewer"
+            )
+        with one_thread(places):
+            total = scatter.between.sum() + scatter.within.sum()
+        if not bool(total.isfinite()):
+            raise ValueError(
+                "scatter: got NaN or infinity in A or B, wanted finite numbers; accumulate it anew"
             )
         unit = float(scatter.within_diagonal().mean())
         if not unit > 0:
