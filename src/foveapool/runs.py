@@ -23,6 +23,8 @@ from foveapool.files import clear_leftovers, held, nearest, write_text
 
 FORMAT_VERSION = 1
 RUNS, TRAINING, RESULT, STUDY = "runs.json", "training.json", "result.json", "study.json"
+# The stage, in a study's note, of a training that others are only fitted on: no line of a table.
+STEP = "step"
 # What every result has; a training that diverged has no loss.
 NUMBERS = ("error", "seconds", "fit_seconds", "parameters", "multiply_adds")
 TEXTS = ("commit", "hardware", "torch")

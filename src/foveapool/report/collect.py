@@ -24,10 +24,9 @@ from foveapool.report.told import (
     read_curve,
     result_facts,
 )
-from foveapool.runs import RESULT, RUNS, STUDY, TRAINING, read_json
+from foveapool.runs import RESULT, RUNS, STEP, STUDY, TRAINING, read_json
 
 NOTE = "run.json"  # what `foveapool train` leaves in its folder
-STEP = "step"  # the stage of a training that a study asks for only to fit others on it
 UNNAMED = "training"  # the curve of such a folder, which is no setting of a study
 EXAMPLE = Path(__file__).parent / "assets" / "example"  # scripts/make_example_operator.py made it
 

@@ -19,7 +19,7 @@ from foveapool.files import nearest
 from foveapool.networks.build import build
 from foveapool.pairs import paired_p_value
 from foveapool.records import append_rows, provenance
-from foveapool.runs import Runs
+from foveapool.runs import STEP, Runs
 from foveapool.study.cost import parameters
 from foveapool.study.engine import Engine, in_order
 from foveapool.study.enough import check_images
@@ -29,7 +29,6 @@ from foveapool.study.training import Means, Training, trial_of
 from foveapool.study.trials import no_numbers
 from foveapool.training.loop import train
 
-STEP = "step"  # the stage of a training that others are fitted on, and that is no line of a table
 TIMED_STEPS = 6
 SPARE_BYTES = 200_000_000
 # The largest of images of 32 x 32: all layers of a network, and the first layer.
