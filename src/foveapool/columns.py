@@ -47,6 +47,12 @@ def place(setting: Facts, pooling_rate: float | None = None) -> dict[str, str]:
     }
 
 
+def data_label(data: Facts) -> str:
+    """The data's name, with the share of it that is trained on."""
+    share = data.get("share")
+    return data["name"] + ("" if share is None else f", {number(100 * share)} %")
+
+
 def number(value: Any) -> str:
     """With digits enough that no two settings are told as one."""
     return f"{value:.12g}" if isinstance(value, float) else str(value)

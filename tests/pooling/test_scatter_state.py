@@ -126,7 +126,7 @@ def test_a_foreign_state_is_refused_and_changes_nothing(data, state):
     for holder, other in ((moments, accumulator), (accumulator, moments)):
         before, name = holder.state_dict(), type(holder).__name__
         for foreign in (state, other.state_dict()):
-            with pytest.raises(ValueError, match=f"{name}: got .* wanted "):
+            with pytest.raises(ValueError, match=f"{name}: got .* wanted .*; give the state"):
                 holder.load_state_dict(foreign)
         after = holder.state_dict()
         assert after["facts"] == before["facts"]

@@ -11,6 +11,7 @@ from foveapool.report.told import TrainingFolder
 from foveapool.study.setting import Pool
 
 from ..study.small import training
+from .choices import UNUSUAL
 from .pages import operator
 
 FIRST = Pool("closed-form", 3, 15.0)
@@ -55,18 +56,7 @@ def test_what_came_before_is_in_the_name(tmp_path, other, told):
     ]
 
 
-@pytest.mark.parametrize(
-    "choice",
-    [
-        {"normalise": False},
-        {"weighting": "frequency"},
-        {"centre": "aligned"},
-        {"sign": "sum"},
-        {"class_cap": 30},
-        {"class_cap": None},
-        {"window": 2},
-    ],
-)
+@pytest.mark.parametrize("choice", UNUSUAL)
 def test_an_unusual_choice_is_in_the_name(tmp_path, choice):
     found = labels(*(kept(tmp_path, pool) for pool in (FIRST, replace(FIRST, **choice))))
     ((name, value),) = choice.items()

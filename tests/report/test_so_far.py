@@ -16,18 +16,13 @@ from foveapool.study.training import Source, Training
 from foveapool.training.recipe import Recipe
 
 from ..study.small import engine
+from .choices import UNUSUAL
 
 POOL, AFTER = Pool("closed-form", 2, 15), Pool("closed-form", 3, 65.5, "l1")
 TRAINED = Pool("closed-form-trained", 3)
 RECIPE = Recipe("sgd", 0.1, 2)
 CHOICES = [
-    {"normalise": False},
-    {"weighting": "frequency"},
-    {"centre": "aligned"},
-    {"sign": "sum"},
-    {"class_cap": 30},
-    {"class_cap": None},
-    {"window": 2},
+    *UNUSUAL,
     {"components": 4},
     {"alpha": 1234567.25},
 ]

@@ -9,6 +9,8 @@ from foveapool.study.setting import Pool, Setting
 from foveapool.study.training import Source, Training
 from foveapool.training.recipe import Recipe
 
+from .choices import UNUSUAL
+
 POOL = Pool("closed-form", 3)
 RECIPE, SVHN = Recipe("sgd", 0.1, 2), Source("svhn")
 
@@ -31,19 +33,7 @@ def test_layers_of_one_pooling_name_it_once():
     assert other == "closed-form, layer 3, alpha auto, l2; average, layer 2"
 
 
-@pytest.mark.parametrize(
-    "choice",
-    [
-        {"components": 4},
-        {"normalise": False},
-        {"weighting": "frequency"},
-        {"centre": "aligned"},
-        {"sign": "sum"},
-        {"class_cap": 30},
-        {"class_cap": None},
-        {"window": 2},
-    ],
-)
+@pytest.mark.parametrize("choice", [{"components": 4}, *UNUSUAL])
 def test_every_other_choice_is(choice):
     ((key, value),) = choice.items()
     assert words(replace(POOL, **choice)) == f"{words()}, {key.replace('_', ' ')} {value}"
@@ -55,3 +45,7 @@ def test_the_place_the_rate_and_the_share_of_the_data_are_too():
     trained, slow = Pool("closed-form-trained", 3), replace(RECIPE, pooling_rate=0.1)
     assert words(trained, slow) == f"{words(trained)}, pooling rate 0.1"
     assert words(source=replace(SVHN, share=0.05)) == f"{words()}, 5 % of the data"
+
+
+def test_alphas_that_differ_late_are_not_one_line():
+    assert words(replace(POOL, alpha=1234567.25)) != words(replace(POOL, alpha=1234567.5))

@@ -3,7 +3,7 @@
 With class sizes known from the first pass, B is one weighted Gram matrix: N x N, not Q x N x N.
 Neither changes with a constant added to a place of a channel, so each place is brought near zero
 before it is multiplied: large means do not cancel, and constant places vanish. Products are float32
-(float64 for float64 features), their sum is float64.
+(float64 for float64 features, and for maps of few places), their sum is float64.
 """
 
 from __future__ import annotations
@@ -208,8 +208,8 @@ class ScatterAccumulator:
         """Goes on from the `state_dict` of an accumulator over the same moments."""
         tensors, facts = state.get("tensors", {}), dict(state.get("facts", {}))
         held = {name: tuple(tensor.shape) for name, tensor in self._tensors().items()}
-        names = (*self._facts(), "seen")
-        check_contents("ScatterAccumulator", tensors, facts, names, lambda facts: held)
+        advice = "give the state of an accumulator over these moments"
+        check_contents("ScatterAccumulator", tensors, facts, _FACTS, lambda facts: held, advice)
         seen = facts.pop("seen")
         facts["in_shape"] = tuple(facts["in_shape"])
         same_facts("ScatterAccumulator", self._facts(), facts)

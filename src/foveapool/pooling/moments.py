@@ -29,7 +29,7 @@ from foveapool.pooling.incoming import (
 )
 from foveapool.pooling.sampling import BINS, kept_bins, random_bins
 from foveapool.pooling.storage import Shapes, check_contents, load_tensors, save_tensors
-from foveapool.pooling.usable import check_alive, check_class_sizes, dead_channels
+from foveapool.pooling.usable import check_alive, check_class_sizes, not_varying
 from foveapool.pooling.workspace import Workspace
 
 DeadChannels = Literal["error", "ignore"]
@@ -222,7 +222,7 @@ class ChannelMoments:
         around = (state["sums"] * chosen[..., None]).sum((0, 1)) / entries
         variance = (state["squares"] * chosen[..., None]).sum((0, 1)) / entries - around.square()
         mean = state["pilot"] + around
-        dead = dead_channels(mean, variance)
+        dead = not_varying(mean, variance)
         if settings.dead_channels == "error":
             check_alive(dead)
         std = torch.where(dead, 0.0, variance.clamp(min=0).sqrt())
@@ -250,7 +250,8 @@ class ChannelMoments:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Goes on from a `state_dict`."""
         tensors, facts = state.get("tensors", {}), dict(state.get("facts", {}))
-        check_contents("ChannelMoments", tensors, facts, _FACTS, _shapes)
+        advice = "give the state_dict of a ChannelMoments"
+        check_contents("ChannelMoments", tensors, facts, _FACTS, _shapes, advice)
         self.seen = facts.pop("seen")
         shape = facts.pop("in_shape")
         facts.pop("channels")

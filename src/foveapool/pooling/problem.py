@@ -170,7 +170,7 @@ class Problem:
             return (pairs.values, pairs.vectors, *_measured(pencil, pairs))
 
         own, whole = self.index is not None, solver != "krylov"
-        parallel = solver != "arpack"
+        parallel = device.type == "cpu" and solver != "arpack"
         step, threads = share_out(outputs, size, own, device, memory, whole, parallel)
         with torch.no_grad(), float32_products("ieee"):
             parts = map_blocks(one, outputs, step, threads)

@@ -78,10 +78,12 @@ def check_contents(
     facts: Mapping[str, Any],
     names: Iterable[str],
     shapes: Callable[[Mapping[str, Any]], Shapes],
+    advice: str = "copy it again or make it anew",
 ) -> None:
     """Raises a ValueError unless a file holds the facts of these names and the tensors of `shapes`.
 
     `shapes` makes them of the facts; what it raises about the facts is told with the file's name.
+    A state that was never a file has the name of its class for a path, and another advice.
     """
     try:
         check_names("fact", [name for name in facts if name not in _OF_EVERY_FILE], names)
@@ -89,7 +91,7 @@ def check_contents(
         check_names("tensor", tensors, wanted)
         _check_shapes(tensors, wanted)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{path}: {error}; copy it again or make it anew") from error
+        raise ValueError(f"{path}: {error}; {advice}") from error
 
 
 def check_names(what: str, found: Iterable[str], wanted: Iterable[str]) -> None:

@@ -40,7 +40,7 @@ def _too_few(counts: list[int]) -> str:
     )
 
 
-def dead_channels(mean: Tensor, variance: Tensor) -> Tensor:
+def not_varying(mean: Tensor, variance: Tensor) -> Tensor:
     """Which channels do not vary: a constant one leaves rounding behind, relative to its level."""
     return variance <= 1e-12 * mean.square().clamp(min=1e-30)
 

@@ -9,19 +9,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from foveapool.columns import USUAL
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.records import Row
 from foveapool.report.examples import Examples
 
 NO_OPERATOR = "No operator"  # begins what is said of an account in which one is missing
 # Settings of an operator that go without saying.
-_USUAL = {
-    "window": None,
-    "centre": "paper",
-    "sign": "neighbour",
-    "weighting": "balanced",
-    "alpha_unit": "absolute",
-}
+_USUAL = {name: USUAL[name] for name in ("window", "centre", "sign", "weighting")}
+_USUAL["alpha_unit"] = "absolute"
 
 
 @dataclass(frozen=True)

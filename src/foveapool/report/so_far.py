@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from foveapool.columns import number, place
+from foveapool.columns import data_label, place
 from foveapool.records import ERROR, VALIDATION, Row, moments
 from foveapool.report.told import TrainingFolder
 
@@ -29,11 +29,10 @@ def rows_so_far(study: str, trainings: Iterable[TrainingFolder]) -> list[Row]:
 def _row(study: str, trainings: Sequence[TrainingFolder]) -> Row:
     errors = {each.seed: float(each.result["error"]) for each in trainings if each.result}
     first = trainings[0]
-    data, recipe = first.facts["data"], first.facts["recipe"]
-    share = data.get("share")
+    recipe = first.facts["recipe"]
     columns: dict[str, Any] = {
         **place(first.facts["setting"], recipe.get("pooling_rate")),
-        "data": data["name"] + ("" if share is None else f", {number(100 * share)} %"),
+        "data": data_label(first.facts["data"]),
         "seeds": ", ".join(map(str, sorted(errors))),
         "epochs": str(recipe["epochs"]),
         "batch": str(recipe["batch_size"]),

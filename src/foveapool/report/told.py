@@ -10,9 +10,8 @@ import math
 import statistics
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
-from foveapool.columns import BASELINE, USUAL, Facts
+from foveapool.columns import BASELINE, USUAL, Facts, number
 from foveapool.report.accounts import Curve
 from foveapool.runs import RESULT, TRAINING, read_json
 
@@ -108,7 +107,7 @@ def _pool_in_words(pool: Facts, named: bool) -> str:
     words = [str(pool["pooling"])] if named else []
     words.append(f"layer {pool['layer']}")
     if "alpha" in pool:
-        words += [f"alpha {_number(pool['alpha'])}", str(pool["norm"])]
+        words += [f"alpha {number(pool['alpha'])}", str(pool["norm"])]
     return ", ".join([*words, *unusual(pool)])
 
 
@@ -119,10 +118,6 @@ def unusual(pool: Facts, choices: Iterable[str] = tuple(USUAL)) -> list[str]:
         for choice in choices
         if pool.get(choice, USUAL[choice]) != USUAL[choice]
     ]
-
-
-def _number(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, (int, float)) else str(value)
 
 
 def data_facts(facts: Facts) -> Pairs:

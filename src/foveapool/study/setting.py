@@ -139,7 +139,6 @@ class Setting:
                     f"components: got {pool.components} for a {self.network} with placement "
                     f"{self.placement}, wanted 2: only `before` takes another number"
                 )
-
         if self.network == "cnn":
             self._check_channels()
 

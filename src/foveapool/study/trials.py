@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from foveapool.columns import data_label as label_of_facts
 from foveapool.columns import place as place_of_facts
 from foveapool.pairs import paired_p_value
 from foveapool.records import ERROR, LESS, P_VALUE, VALIDATION, Row, moments, origin
@@ -125,8 +126,7 @@ def _columns(
 
 def data_label(training: Training) -> str:
     """The data's name, with the share of it that is trained on."""
-    share = training.source.share
-    return training.source.name + ("" if share is None else f", {100 * share:.12g} %")
+    return label_of_facts(training.source.facts())
 
 
 def selection_rows(study: str, selection: Selection, provenance: Mapping[str, str]) -> list[Row]:

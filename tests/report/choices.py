@@ -1,0 +1,11 @@
+"""Choices of a pooling that do not go without saying, one at a time."""
+
+UNUSUAL = (
+    {"normalise": False},
+    {"weighting": "frequency"},
+    {"centre": "aligned"},
+    {"sign": "sum"},
+    {"class_cap": 30},
+    {"class_cap": None},
+    {"window": 2},
+)
