@@ -12,39 +12,54 @@ from typing import Any
 Facts = Mapping[str, Any]
 
 BASELINE = "baseline"
-# Choices of a pooling that go without saying; a place looks at the whole map unless told.
+# Choices of a pooling that go without saying; a place looks at the whole map unless told. How many
+# components and which centre do so depends on the form.
 USUAL = {
-    "components": 2,
     "normalise": True,
     "weighting": "balanced",
-    "centre": "paper",
     "sign": "neighbour",
     "class_cap": 10_000,
     "window": None,
 }
+REPLACE = "replace"
 _CLOSED_FORM = "closed-form"  # the one pooling that does not train
 _WIDTH = 64  # of a network, which goes without saying too
-_COLUMNS = ("components",)  # choices that are columns of their own
+_TRACE = " trace(B)/N"  # behind an alpha in that unit
 
 
 def place(setting: Facts, pooling_rate: float | None = None) -> dict[str, str]:
     """Where the poolings of a setting are and how they were fitted.
 
+    The columns are of the pooling that was put in last and others of its name; what else stands in
+    the network is told with its name.
+
     pooling_rate: that of the recipe, where it is not 1 and a matrix is trained.
     """
     pools: Sequence[Facts] = setting["pools"]
-    fitted = _fitted(pools)
-    own = "" if setting["network"] == "cnn" else "both"  # a CNN has no placements
+    own = [pool for pool in pools if pool["pooling"] == pools[-1]["pooling"]]
+    fitted = [pool for pool in own if "alpha" in pool]
     return {
         "network": _network(setting),
-        "pooling": _label(pools, pooling_rate),
-        "layer": _joined(pools, "layer"),
-        "placement": (setting.get("placement") or own) if pools else "",
-        "alpha": _joined(fitted, "alpha"),
-        "norm": _joined(fitted, "norm"),
-        "components": _joined(pools, "components"),
+        "pooling": _label(pools, own, pooling_rate),
+        "layer": _joined(number(pool["layer"]) for pool in own),
+        "placement": _agreed(placement_of(setting, pool) for pool in own),
+        "form": _agreed(pool.get("form", REPLACE) for pool in own),
+        "alpha": _joined(alpha_of(pool) for pool in fitted),
+        "norm": _joined(str(pool["norm"]) for pool in fitted),
+        "components": _joined(number(pool["components"]) for pool in own),
         "trainable": str(not pools or pools[-1]["pooling"] != _CLOSED_FORM),
     }
+
+
+def placement_of(setting: Facts, pool: Facts) -> str:
+    """Where in a block a pooling of a setting is; a CNN has no placements."""
+    default = "" if setting.get("network") == "cnn" else "both"
+    return pool.get("placement") or setting.get("placement") or default
+
+
+def alpha_of(pool: Facts) -> str:
+    """A closed form's alpha, with its unit where that is trace(B)/N."""
+    return number(pool["alpha"]) + (_TRACE if pool.get("alpha_unit") == "trace" else "")
 
 
 def data_label(data: Facts) -> str:
@@ -58,12 +73,35 @@ def number(value: Any) -> str:
     return f"{value:.12g}" if isinstance(value, float) else str(value)
 
 
-def _joined(pools: Iterable[Facts], choice: str) -> str:
-    return ", ".join(number(pool[choice]) for pool in pools)
+def usual_centre(pool: Facts) -> str:
+    """The centre that goes without saying: behind a convolution, where that has its output."""
+    return "first" if pool.get("form", REPLACE).startswith("after") else "paper"
 
 
-def _fitted(pools: Sequence[Facts]) -> list[Facts]:
-    return [pool for pool in pools if "alpha" in pool]
+def unusual(pool: Facts) -> dict[str, Any]:
+    """Those of a closed form's choices that do not go without saying, beside the columns."""
+    usual = {**USUAL, "centre": usual_centre(pool)}
+    return {key: pool[key] for key in usual if pool.get(key, usual[key]) != usual[key]}
+
+
+def beside(pools: Sequence[Facts]) -> list[str]:
+    """The poolings of other names than the last one's, in words: "blur, after, at 1, 2"."""
+    found: dict[str, list[str]] = {}
+    for pool in pools:
+        if pool["pooling"] != pools[-1]["pooling"]:
+            form = f", {pool['form']}," if "form" in pool else ""
+            found.setdefault(f"{pool['pooling']}{form}", []).append(str(pool["layer"]))
+    return [f"{name} at {', '.join(layers)}" for name, layers in found.items()]
+
+
+def _joined(words: Iterable[str]) -> str:
+    return ", ".join(words)
+
+
+def _agreed(words: Iterable[str]) -> str:
+    """Said once where all layers have the same."""
+    told = list(words)
+    return told[0] if len(set(told)) == 1 else _joined(told)
 
 
 def _network(setting: Facts) -> str:
@@ -73,22 +111,22 @@ def _network(setting: Facts) -> str:
     return ", ".join([setting["network"], *width, *options])
 
 
-def _label(pools: Sequence[Facts], pooling_rate: float | None) -> str:
+def _label(pools: Sequence[Facts], own: Sequence[Facts], pooling_rate: float | None) -> str:
     """The pooling's name, with those of its choices that are not the usual ones.
 
     A choice that not all fitted poolings share is told with its layer.
     """
     if not pools:
         return BASELINE
-    fitted = _fitted(pools)
     words = []
-    for pool in fitted:
-        for choice, usual in USUAL.items():
-            value = pool.get(choice, usual)
-            if value == usual or choice in _COLUMNS:
-                continue
-            shared = all(other.get(choice, usual) == value for other in fitted)
-            words.append(f"{choice} {value}" + ("" if shared else f" at layer {pool['layer']}"))
+    fitted = {pool["layer"]: unusual(pool) for pool in own if "alpha" in pool}
+    for layer, choices in fitted.items():
+        for choice, value in choices.items():
+            shared = all(other.get(choice) == value for other in fitted.values())
+            words.append(f"{choice} {value}" + ("" if shared else f" at layer {layer}"))
+    if any(pool.get("together") for pool in own):
+        words.append("fitted together")
     if pooling_rate is not None:
         words.append(f"pooling rate {number(pooling_rate)}")
+    words += [f"beside {each}" for each in beside(pools)]
     return ", ".join([pools[-1]["pooling"], *dict.fromkeys(words)])

@@ -43,6 +43,7 @@ class Row:
     pooling: str = ""
     layer: str = ""
     placement: str = ""
+    form: str = ""
     alpha: str = ""
     norm: str = ""
     components: str = ""

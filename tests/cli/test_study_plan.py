@@ -5,7 +5,7 @@ from typer.testing import CliRunner
 
 from foveapool.cli.main import application
 from foveapool.cli.study import _changes, _time
-from foveapool.networks.resnet import PLACEMENTS
+from foveapool.networks.choices import PLACEMENTS
 from foveapool.records import COLUMNS
 from foveapool.report.told import in_words
 from foveapool.study.conduct import Plan

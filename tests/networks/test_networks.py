@@ -6,8 +6,9 @@ from torch import nn
 from torch.nn import functional as F
 
 from foveapool.networks.build import NETWORKS, build, initialise
+from foveapool.networks.choices import PLACEMENTS
 from foveapool.networks.cnn import CNN
-from foveapool.networks.resnet import PLACEMENTS, PreActResNet18
+from foveapool.networks.resnet import PreActResNet18
 from foveapool.pooling.module import LinearPool2d
 from foveapool.pooling.rivals import RIVALS, rival
 from foveapool.surgery.capture import inputs_of

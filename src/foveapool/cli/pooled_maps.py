@@ -18,8 +18,8 @@ from foveapool.cli.trained import trained_network
 from foveapool.modes import evaluating
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.runs import TRAINING, read_json
-from foveapool.study.maps import fitted_on, layer_of, sample_maps
-from foveapool.study.training import Training
+from foveapool.study.maps import layer_of, network_of_fit, sample_maps
+from foveapool.study.training import Means, Training
 from foveapool.training.parallel import chosen_device
 
 
@@ -86,21 +86,20 @@ def pooled_maps(
     study's training knows.
     """
     operator, layer = PoolingOperator.load(path), layer_of(path)
+    network: Any
     if (path.parent / TRAINING).is_file():
         if placement is not None:
             raise ValueError(
                 f"placement: got {placement!r} for {path.parent}, a training of a study, which "
                 "knows its own; leave it out"
             )
-        before = fitted_on(path.parent, layer)
-        placement = before.setting.placement
-        trained = trained_network(path.parents[1] / before.name, data_root)
+        network, data, module = network_of_fit(path, Means(data_root=data_root))
     else:
         trained = trained_network(path.parent, data_root)
-    network: Any = trained.network
-    module = network.site(layer, placement).module
+        network, data = trained.network, trained.data
+        module = network.site(layer, placement).module
     place = chosen_device(device)
-    sample = sample_maps(network, trained.data, module, device, images)
+    sample = sample_maps(network, data, module, device, images)
 
     def pooled(pooling: Callable[[Tensor], Tensor]) -> Tensor:
         return torch.cat([pooling(part.to(place)).cpu() for part in sample.maps.split(500)])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +10,10 @@ from torch import nn
 
 from foveapool.cli.fit import RUN, data_options, read_run
 from foveapool.data.images import DataSet
-from foveapool.pooling.operator import PoolingOperator
 from foveapool.pooling.storage import load_tensors
 from foveapool.runs import TRAINING, read_json
 from foveapool.study.fits import WEIGHTS
+from foveapool.study.maps import kept_operators
 from foveapool.study.setting import Setting
 from foveapool.study.training import Means, Source, Training, data_of, trial_of
 from foveapool.study.trials import data_label, place
@@ -42,7 +42,7 @@ def trained_network(folder: Path, data_root: Path | None = None) -> Trained:
                 f"{folder / WEIGHTS}: no such file; a study keeps the weights of networks with "
                 "poolings only with --keep: do it again so, into another folder of runs"
             )
-        network = trial_of(training, means).network(_operators(folder, training))
+        network = trial_of(training, means).network(kept_operators(training, folder))
         _fill(network, folder / WEIGHTS, training)
         columns = {"epochs": str(training.recipe.epochs), "batch": str(training.recipe.batch_size)}
     else:
@@ -52,25 +52,6 @@ def trained_network(folder: Path, data_root: Path | None = None) -> Trained:
         columns = {"epochs": str(done.epoch)}
     columns |= place(training.setting, training.recipe) | {"data": data_label(training)}
     return Trained(folder, network, data_of(training, means), training.seed, columns)
-
-
-def _operators(folder: Path, training: Training) -> dict[int, PoolingOperator]:
-    """The operators of its closed forms, by layer, from their files: nothing is fitted here."""
-    found, pools = {}, training.setting.pools
-    for count, pool in enumerate(pools, 1):
-        if not pool.is_fitted:
-            continue
-        # One that others were put in after lies with the training that ended with it.
-        until = replace(training, setting=replace(training.setting, pools=pools[:count]))
-        own = folder / f"operator-{pool.layer}.safetensors"
-        places = [own, folder.parent / until.name / own.name]
-        if (path := next((place for place in places if place.is_file()), None)) is None:
-            raise FileNotFoundError(
-                f"{own}: no such file, wanted the operator that the network was trained with; copy "
-                f"it from its folder of runs, where it is trainings/{until.name}/{own.name}"
-            )
-        found[pool.layer] = PoolingOperator.load(path)
-    return found
 
 
 def _fill(network: nn.Module, path: Path, training: Training) -> None:

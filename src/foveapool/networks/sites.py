@@ -7,7 +7,7 @@ Which modules those are is each network's own business.
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -21,7 +21,8 @@ class PoolingSite:
     """One of a network's three pooling layers, as the maker of a pooling needs to know it.
 
     module: the name of the module whose input a pooling there is fitted on. A pooling turns
-    (B, channels, *in_shape) into (B, components * channels, *out_shape).
+    (B, channels, *in_shape) into (B, components * channels, *out_shape); `components` are as many
+    as the form wants by itself.
     """
 
     layer: int
@@ -68,29 +69,23 @@ def check_sizes(classes: int, width: int, in_channels: int, in_shape: Sequence[i
         )
 
 
-def fitting_poolings(
-    poolings: Mapping[int, nn.Module] | None, sites: Mapping[int, PoolingSite], any_channels: bool
-) -> dict[int, tuple[nn.Module, int]]:
-    """Each pooling by its layer, with the channels that it gives; refuses one that does not fit.
+def count_components(pooling: nn.Module, site: PoolingSite, any_number: bool) -> int:
+    """How many maps a pooling makes of each channel at a site; refuses one that does not fit.
 
-    A dry run tells, so that a pooling of any make can be asked. `any_channels` lets it give as
-    many channels as it likes, where a convolution behind it takes them all.
+    A dry run tells, so that a pooling of any make can be asked. `any_number` lets it give as many
+    as it likes, where a convolution behind it takes them all.
     """
-    found = {}
-    for layer, pooling in (poolings or {}).items():
-        check_layer(layer)
-        site = sites[layer]
-        given = (1, site.channels, *site.in_shape)
-        wanted = (1, site.components * site.channels, *site.out_shape)
-        got = _dry_run(pooling, layer, given)
-        if got[2:] != wanted[2:] or (got[1] != wanted[1] and not any_channels):
-            raise ValueError(
-                f"poolings[{layer}]: got maps of shape {got[1:]} from {given[1:]}, wanted "
-                f"{wanted[1:]}; give it {site.components} components, and the shapes of "
-                "`network.site(layer)`"
-            )
-        found[layer] = (pooling, got[1])
-    return found
+    given = (1, site.channels, *site.in_shape)
+    wanted = (1, site.components * site.channels, *site.out_shape)
+    got = _dry_run(pooling, site.layer, given)
+    whole = len(got) == 4 and got[1] % site.channels == 0
+    if got[2:] != wanted[2:] or not whole or (got[1] != wanted[1] and not any_number):
+        raise ValueError(
+            f"poolings[{site.layer}]: got maps of shape {got[1:]} from {given[1:]}, wanted "
+            f"{wanted[1:]}; give it {site.components} components, and the shapes of "
+            "`network.site(layer)`"
+        )
+    return got[1] // site.channels
 
 
 def _dry_run(pooling: nn.Module, layer: int, shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -120,8 +120,8 @@ def _check_components(components: int) -> None:
 
 
 def usual_centre(fitted_for: str | None) -> Centre:
-    """Where a pooling that was fitted for a mode of `replace` is centred, unless it was told."""
-    return "first" if fitted_for == "after" else "paper"
+    """Where a pooling that was fitted for a form or mode is centred, unless it was told."""
+    return "first" if (fitted_for or "").startswith("after") else "paper"
 
 
 class LinearPool2d(nn.Module):

@@ -1,7 +1,7 @@
-"""What the rivals that keep their channels have in common: which sizes fit, and the repetition.
+"""What the rivals have in common: which sizes fit, the blocks of a map, and the repetition.
 
-A rival of this kind says how it pools (B, C, H, W) to (B, C, H', W'). The rivals themselves are
-in `rivals` and `spectral`.
+A rival that keeps its channels says how it pools (B, C, H, W) to (B, C, H', W'). The rivals
+themselves are in `rivals`, `spectral`, `polyphase` and `convolving`.
 """
 
 from __future__ import annotations
@@ -38,6 +38,13 @@ def check_counts(channels: int, components: int) -> None:
             raise ValueError(f"{name}: got {count}, wanted 1 or more")
 
 
+def split_blocks(maps: Tensor, strides: tuple[int, int]) -> Tensor:
+    """The values of each block, (..., H', W', n), of maps (..., H, W) that are whole blocks."""
+    height, width = strides
+    split = maps.unflatten(-1, (-1, width)).unflatten(-3, (-1, height))
+    return split.transpose(-3, -2).flatten(-2)
+
+
 class Rival(nn.Module):
     """Checks sizes, pools by `pool`, and gives the pooled channels `components` times.
 
@@ -59,15 +66,22 @@ class Rival(nn.Module):
         """Pools (B, C, H, W) to (B, C, H', W')."""
         raise NotImplementedError
 
-    def forward(self, maps: Tensor) -> Tensor:
+    def check_maps(self, maps: Tensor) -> None:
+        """Raises a ValueError unless the maps are those that this pooling was built for."""
         wanted = (self.channels, *self.in_shape)
         if maps.dim() != 4 or tuple(maps.shape[1:]) != wanted:
             raise ValueError(
                 f"maps: got shape {tuple(maps.shape)}, wanted (batch, {', '.join(map(str, wanted))}"
                 "); build the pooling for the maps of this layer"
             )
-        pooled = self.pool(maps)
+
+    def repeat_channels(self, pooled: Tensor) -> Tensor:
+        """The pooled channels (B, C, H', W') `components` times, (B, components * C, H', W')."""
         return pooled if self.components == 1 else torch.cat([pooled] * self.components, dim=1)
+
+    def forward(self, maps: Tensor) -> Tensor:
+        self.check_maps(maps)
+        return self.repeat_channels(self.pool(maps))
 
     def extra_repr(self) -> str:
         return f"{self.channels}, {self.in_shape}, {self.out_shape}, components={self.components}"

@@ -1,9 +1,10 @@
 """The poolings that a learned closed-form pooling is compared with, one signature for all.
 
 Each is built from `(channels, in_shape, out_shape, components=1)` and maps (B, C, H, W) to
-(B, components * C, H', W'); those of other papers keep C channels and give them `components`
-times, so that sizes agree. Those that work on frequencies are in `spectral`; the closed-form
-pooling itself and all training live elsewhere.
+(B, components * C, H', W'); poolings of other papers keep C channels and give them `components`
+times, so that sizes agree. Those that work on frequencies are in `spectral`, those that keep one
+phase of the map in `polyphase`, those that are convolutions themselves in `convolving`. Where each
+stands in a network is in `published`; the closed-form pooling and all training live elsewhere.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ from torch import Tensor, nn
 
 from foveapool.near import did_you_mean
 from foveapool.pooling import grid
+from foveapool.pooling.convolving import CoordConvolution, FullConvolution, LowRankConvolution
 from foveapool.pooling.module import LinearPool2d
-from foveapool.pooling.rival_base import Rival, check_counts
+from foveapool.pooling.polyphase import AdaptivePolyphasePool, LearnedPolyphasePool
+from foveapool.pooling.rival_base import Rival, check_counts, split_blocks
 from foveapool.pooling.spectral import DiffStridePool, SpectralPool
 
 
@@ -29,15 +32,15 @@ def _blocks(
 
     Blocks that the lower or right edge cuts short are filled with zeros that the mask denies.
     """
-    (height, width), (rows, columns) = strides, out_shape
-    filling = (0, columns * width - maps.shape[-1], 0, rows * height - maps.shape[-2])
-
-    def cut(full: Tensor) -> Tensor:
-        split = full.unflatten(-1, (columns, width)).unflatten(-3, (rows, height))
-        return split.transpose(-3, -2).flatten(-2)
-
+    filling = _filling(maps, strides, out_shape)
     real = torch.ones(maps.shape[-2:], dtype=torch.bool, device=maps.device)
-    return cut(F.pad(maps, filling)), cut(F.pad(real, filling))
+    return split_blocks(F.pad(maps, filling), strides), split_blocks(F.pad(real, filling), strides)
+
+
+def _filling(maps: Tensor, strides: tuple[int, int], out_shape: tuple[int, int]) -> list[int]:
+    """What is missing at the right and below for whole blocks, as `F.pad` wants it."""
+    (height, width), (rows, columns) = strides, out_shape
+    return [0, columns * width - maps.shape[-1], 0, rows * height - maps.shape[-2]]
 
 
 def _weighted(values: Tensor, logits: Tensor, mask: Tensor) -> Tensor:
@@ -89,10 +92,21 @@ class BlurPool(Rival):
 
     def pool(self, maps: Tensor) -> Tensor:
         # An axis of one pixel has nothing to reflect.
-        along_rows, along_columns = ("reflect" if n > 1 else "replicate" for n in self.in_shape)
+        along_rows, along_columns = ("reflect" if n > 1 else "replicate" for n in maps.shape[-2:])
         padded = F.pad(F.pad(maps, (0, 0, 1, 1), along_rows), (1, 1, 0, 0), along_columns)
         kernel = self.kernel.to(maps.dtype).expand(self.channels, 1, 3, 3)
         return F.conv2d(padded, kernel, stride=self.strides, groups=self.channels)
+
+
+class MaxBlurPool(BlurPool):
+    """The largest value of the block that begins at each pixel, then as `BlurPool`.
+
+    Zhang 2019, as above: max pooling without its stride, whose result is blurred and subsampled.
+    """
+
+    def pool(self, maps: Tensor) -> Tensor:
+        filled = F.pad(maps, _filling(maps, self.strides, self.out_shape), value=-math.inf)
+        return super().pool(F.max_pool2d(filled, self.strides, stride=1))
 
 
 class MixedPool(Rival):
@@ -224,12 +238,19 @@ RIVALS: dict[str, Callable[..., nn.Module]] = {
     "average": AveragePool,
     "max": MaxPool,
     "blur": BlurPool,
+    "max-blur": MaxBlurPool,
     "mixed": MixedPool,
     "gated": GatedPool,
     "soft": SoftPool,
     "lip": LocalImportancePool,
     "spectral": SpectralPool,
     "diffstride": DiffStridePool,
+    "aps": AdaptivePolyphasePool,
+    "lps": LearnedPolyphasePool,
+    "resnet-d": AveragePool,
+    "lrlc": LowRankConvolution,
+    "coordconv": CoordConvolution,
+    "fconv": FullConvolution,
     "sgd": sgd_pool,
     "sgd-local": LocalSgdPool,
 }

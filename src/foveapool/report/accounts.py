@@ -16,8 +16,8 @@ from foveapool.report.examples import Examples
 
 NO_OPERATOR = "No operator"  # begins what is said of an account in which one is missing
 # Settings of an operator that go without saying.
-_USUAL = {name: USUAL[name] for name in ("window", "centre", "sign", "weighting")}
-_USUAL["alpha_unit"] = "absolute"
+_USUAL = {name: USUAL[name] for name in ("window", "sign", "weighting")}
+_USUAL |= {"centre": "paper", "alpha_unit": "absolute"}
 
 
 @dataclass(frozen=True)

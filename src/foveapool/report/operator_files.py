@@ -13,10 +13,11 @@ from typing import Any
 
 from torch import Tensor
 
+from foveapool.columns import unusual
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.report.accounts import NO_OPERATOR, Account, Family, family, fits, kind
 from foveapool.report.examples import Examples, choose_examples, examples_path
-from foveapool.report.told import TrainingFolder, pools_in_words, unusual
+from foveapool.report.told import TrainingFolder, pools_in_words
 
 # Of all operators of an account, a byte each before they are packed: what a page can carry.
 MOST_WEIGHTS = 20_000_000
@@ -130,22 +131,28 @@ def _named(trainings: Iterable[TrainingFolder]) -> dict[tuple[str, str], list[Pa
     most = max((each.epochs for each in ordered), default=0)
     for each in ordered:
         seed = f"seed {each.seed}"
-        placement = each.facts["setting"]["placement"]
         for count, pool in enumerate(each.pools):
-            path = each.path / f"operator-{pool['layer']}.safetensors"
-            if "alpha" not in pool or not path.is_file():
+            name = f"operator-{pool['layer']}"
+            paths = [each.path / f"{name}{path}.safetensors" for path in ("", "-shortcut")]
+            if "alpha" not in pool:
                 continue
+            placement = pool.get("placement") or each.facts["setting"]["placement"]
             before = [dict(earlier) for earlier in each.pools[:count]]
             words = [f"layer {pool['layer']}"]
+            words += [pool["form"]] if "form" in pool else []
             words += [placement] if placement else []
-            words += unusual(pool, ("normalise", "class_cap"))
+            told = {"normalise", "class_cap"} & unusual(pool).keys()
+            words += [f"{choice.replace('_', ' ')} {pool[choice]}" for choice in sorted(told)]
             words += [f"after {pools_in_words(before)}"] if before else []
             words.append(seed if each.held_out is None else f"held-out part {each.held_out}")
             # A search may begin with brief trainings, whose networks are others.
             words += [f"{each.epochs} epochs"] if each.epochs != most else []
             choices = {key: v for key, v in pool.items() if key not in ("alpha", "pooling")}
             alike: list[Any] = [before, choices, placement, each.epochs]
-            found.setdefault((", ".join(words), str(alike)), []).append(path)
+            for path in paths:
+                if path.is_file():
+                    own = [*words, "shortcut's own"] if path != paths[0] else words
+                    found.setdefault((", ".join(own), str(alike)), []).append(path)
     return found
 
 

@@ -17,7 +17,7 @@ from foveapool.records import CE, ERROR, FLIP_RATE, LESS, P_VALUE, VALIDATION, R
 from foveapool.tabular import comma_separated, markdown
 
 Key = tuple[str, ...]
-PLACE = ("network", "data", "pooling", "layer", "placement", "alpha", "norm", "components")
+PLACE = ("network", "data", "pooling", "layer", "placement", "form", "alpha", "norm", "components")
 _APART = ("study", "epochs", "batch")  # what else has errors of its own, in the same place
 _PAIRED = (LESS, P_VALUE, CE, FLIP_RATE)  # begin what is of two networks, with a baseline's
 _OF_PAPER = ("table1-", "sgd-")  # the studies that follow the paper's procedure
@@ -90,7 +90,7 @@ def latest(rows: Iterable[Row]) -> list[Row]:
 
 def _still_true(row: Row, found: Mapping[Key, Row]) -> bool:
     """Whether a difference, its p or a ratio is of the errors found; untold, it may be."""
-    nowhere = replace(row, layer="", placement="", alpha="", norm="", components="")
+    nowhere = replace(row, layer="", placement="", form="", alpha="", norm="", components="")
     plain = setting(replace(nowhere, pooling=_BASELINE))
     wanted = ((ERROR, *setting(row)), (ERROR, *plain), (LESS, *setting(row)))
     own, base, less = (found[key].values.split() if key in found else () for key in wanted)
@@ -225,6 +225,7 @@ def selection_table(rows: Iterable[Row]) -> Table:
             row.pooling,
             row.layer,
             row.placement or "-",
+            row.form or "-",
             row.alpha or "-",
             row.norm or "-",
             row.epochs,
@@ -233,7 +234,7 @@ def selection_table(rows: Iterable[Row]) -> Table:
         )
         for row in ordered
     ]
-    header = ("study", "pooling", "layer", "placement", "alpha", "norm", "epochs", "parts")
+    header = ("study", "pooling", "layer", "placement", "form", "alpha", "norm", "epochs", "parts")
     return Table((*header, "validation error %"), tuple(lines))
 
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from foveapool.columns import BASELINE, USUAL, Facts, number
+from foveapool.columns import BASELINE, REPLACE, Facts, alpha_of, placement_of, unusual
 from foveapool.report.accounts import Curve
 from foveapool.runs import RESULT, TRAINING, read_json
 
@@ -80,9 +80,11 @@ def in_words(facts: Facts) -> str:
     'closed-form, layer 3, alpha 25, l2, components 4, before'
     """
     setting, recipe = facts["setting"], facts.get("recipe", {})
-    words = [pools_in_words(setting["pools"]) or BASELINE]
-    if setting.get("placement") and setting["pools"]:
-        words.append(setting["placement"])
+    pools = setting["pools"]
+    words = [pools_in_words(pools) or BASELINE]
+    placements = dict.fromkeys(p for pool in pools if (p := placement_of(setting, pool)))
+    if pools and (setting.get("placement") or any(pool.get("placement") for pool in pools)):
+        words.append(" and ".join(placements))
     if "pooling_rate" in recipe:
         words.append(f"pooling rate {recipe['pooling_rate']:g}")
     if share := facts.get("data", {}).get("share"):
@@ -106,18 +108,20 @@ def pools_in_words(pools: Sequence[Facts]) -> str:
 def _pool_in_words(pool: Facts, named: bool) -> str:
     words = [str(pool["pooling"])] if named else []
     words.append(f"layer {pool['layer']}")
+    if (form := pool.get("form", REPLACE)) != REPLACE:
+        words.append(str(form))
     if "alpha" in pool:
-        words += [f"alpha {number(pool['alpha'])}", str(pool["norm"])]
-    return ", ".join([*words, *unusual(pool)])
+        words += [f"alpha {alpha_of(pool)}", str(pool["norm"])]
+    usual = {REPLACE: 2, "mix": 9}.get(form, 1)
+    if pool.get("components", usual) != usual:
+        words.append(f"components {pool['components']}")
+    words += unusual_in_words(pool)
+    return ", ".join([*words, *["fitted together"] * bool(pool.get("together"))])
 
 
-def unusual(pool: Facts, choices: Iterable[str] = tuple(USUAL)) -> list[str]:
-    """Those of a pooling's choices that do not go without saying, in words."""
-    return [
-        f"{choice.replace('_', ' ')} {pool[choice]}"
-        for choice in choices
-        if pool.get(choice, USUAL[choice]) != USUAL[choice]
-    ]
+def unusual_in_words(pool: Facts) -> list[str]:
+    """Those of a pooling's choices that do not go without saying."""
+    return [f"{choice.replace('_', ' ')} {value}" for choice, value in unusual(pool).items()]
 
 
 def data_facts(facts: Facts) -> Pairs:

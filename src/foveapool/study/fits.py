@@ -19,7 +19,8 @@ from typing import Any, TypeVar
 from torch import nn
 
 from foveapool.files import clear_leftovers, held, write_text
-from foveapool.networks.sites import site_at
+from foveapool.networks.choices import AFTER
+from foveapool.networks.sites import PoolingSite, site_at
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.pooling.scatter import Scatter
 from foveapool.pooling.storage import load_tensors, save_tensors
@@ -37,42 +38,51 @@ _Kept = TypeVar("_Kept", PoolingOperator, Scatter)
 
 @dataclass(frozen=True)
 class Fits:
-    """The operators of a training's closed forms, by layer, and what fitting them took.
+    """The operators of a training's closed forms, by name, and what fitting them took.
 
     The seconds are those of the passes and of the solving, whoever did them and when; where a
     folder does not tell, as older ones do not, those that it takes now.
     """
 
-    operators: dict[int, PoolingOperator]
+    operators: dict[str, PoolingOperator]
     seconds: float
 
 
 def fits_of(training: Training, runs: Runs, means: Means) -> Fits:
     """The operators of a training's closed forms, from its folder or fitted, and their time."""
     operators, seconds = {}, 0.0
-    pools = training.setting.pools
-    for count, pool in enumerate(pools, 1):
-        if pool.is_fitted:
-            until = replace(training, setting=replace(training.setting, pools=pools[:count]))
-            path = runs.folder(until.name) / f"operator-{pool.layer}.safetensors"
+    setting = training.setting
+    for pool in setting.pools:
+        if not pool.is_fitted:
+            continue
+        until = replace(training, setting=setting.until(pool))
+        for path, name in setting.operator_names(pool).items():
+            file = runs.folder(until.name) / operator_file_name(name)
             begin = time.perf_counter()
-            operators[pool.layer] = _operator(until, pool, path, runs, means)
-            took = _took(path)
+            operators[name] = _operator(until, pool, path, file, runs, means)
+            took = _took(file)
             seconds += sum(took.values()) if took else time.perf_counter() - begin
     return Fits(operators, seconds)
 
 
-def operators_of(training: Training, runs: Runs, means: Means) -> dict[int, PoolingOperator]:
+def operators_of(training: Training, runs: Runs, means: Means) -> dict[str, PoolingOperator]:
     """The operators alone, for who wants the network and not what it cost."""
     return fits_of(training, runs, means).operators
 
 
+def operator_file_name(name: str) -> str:
+    """The file of an operator in its training's folder."""
+    return f"operator-{name}.safetensors"
+
+
 def _operator(
-    training: Training, pool: Pool, path: Path, runs: Runs, means: Means
+    training: Training, pool: Pool, path: str, file: Path, runs: Runs, means: Means
 ) -> PoolingOperator:
-    """The operator of the training's last pool, from its file or fitted."""
+    """An operator of one of the training's last pools, from its file or fitted."""
     shape = data_of(training, means).train.images.shape[2:]
-    kept = _read(PoolingOperator, path, runs, lambda found: _is_of(found, pool, shape))
+    components = training.setting.components_in(pool, path)
+    own = replace(pool, components=components) if components != pool.components else pool
+    kept = _read(PoolingOperator, file, runs, lambda found: _is_of(found, own, shape))
     if kept is not None:
         return kept
     before = training.fitted_on
@@ -81,35 +91,36 @@ def _operator(
         raise FloatingPointError(
             f"{before.name}: diverged, so that this training has no network to be fitted on"
         )
-    network = trial_of(before, means).network(operators_of(before, runs, means))
-    site = network.site(pool.layer, training.setting.placement)
-    scatter, passes = _scatter(before, network, site.module, pool, runs, means)
+    there = operators_of(before, runs, means)
+    network, site = trial_of(before, means).network_to_read(pool, path, there)
+    scatter, passes = _scatter(before, network, site, pool, runs, means)
     begin = time.perf_counter()
-    operator = solved(scatter.to(chosen_device(means.device)), site.out_shape, pool)
+    operator = solved(scatter.to(chosen_device(means.device)), site.out_shape, own)
     solving = time.perf_counter() - begin
-    path.parent.mkdir(parents=True, exist_ok=True)
-    _note_time(path, {**passes, "solving": solving} if passes else {})
-    operator.save(path)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    _note_time(file, {**passes, "solving": solving} if passes else {})
+    operator.save(file)
     return operator
 
 
 def _scatter(
-    training: Training, network: Any, module: str, pool: Pool, runs: Runs, means: Means
+    training: Training, network: Any, site: PoolingSite, pool: Pool, runs: Runs, means: Means
 ) -> tuple[Scatter, dict[str, float]]:
     """The scatter at a module of a finished training's network, summed up once, and its time."""
     choices = {
-        "module": module,
+        "module": site.module,
         "normalise": pool.normalise,
         "weighting": pool.weighting,
         "class_cap": pool.class_cap,
     }
+    # Forms that keep the convolution read a module of one name before and behind its activation.
+    choices |= {"form": pool.form} if pool.form in AFTER else {}
     digest = hashlib.blake2b(json.dumps(choices).encode(), digest_size=4).hexdigest()
     folder = runs.folder(training.name)
-    path = folder / f"scatter-{module}-{digest}.safetensors"
+    path = folder / f"scatter-{site.module}-{digest}.safetensors"
     # Others that need it too wait here and then find it.
     with held(folder / FIT_LOCK, wait=True):
-        shape = network.site(pool.layer, training.setting.placement).in_shape
-        kept = _read(Scatter, path, runs, lambda found: found.in_shape == shape)
+        kept = _read(Scatter, path, runs, lambda found: found.in_shape == site.in_shape)
         if kept is not None:
             return kept, _took(path)
         for leftover in (path, _beside(path)):
@@ -118,7 +129,7 @@ def _scatter(
         data = trial_of(training, means).data
         begin = time.perf_counter()
         # On the CPU, where a file would have it: a GPU has finished by then.
-        scatter = scatter_at(network, data, module, means.device, pool=pool).to("cpu")
+        scatter = scatter_at(network, data, site.module, means.device, pool=pool).to("cpu")
         passes = {"passes": time.perf_counter() - begin}
         _note_time(path, passes)
         scatter.save(path)
@@ -205,5 +216,5 @@ def _is_of(operator: PoolingOperator, pool: Pool, image_shape: Sequence[int]) ->
     return (operator.in_shape, operator.out_shape) == (site.in_shape, site.out_shape) and (
         (operator.components, how.norm, how.centre, how.sign, how.weighting, how.window)
         == (pool.components, pool.norm, pool.centre, pool.sign, pool.weighting, pool.window)
-        and pool.alpha in (AUTO, how.alpha)
+        and (pool.alpha == AUTO or (pool.alpha, pool.alpha_unit) == (how.alpha, how.alpha_unit))
     )

@@ -18,7 +18,7 @@ from foveapool.data.images import DataSet
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.pooling.storage import load_tensors
 from foveapool.runs import TRAINING, read_json
-from foveapool.study.fits import WEIGHTS
+from foveapool.study.fits import WEIGHTS, operator_file_name
 from foveapool.study.training import Means, Training, trial_of
 from foveapool.surgery.capture import inputs_of
 from foveapool.training.parallel import chosen_device
@@ -47,6 +47,14 @@ def sample_maps(
     return SampleMaps(some.images, torch.cat(maps).cpu(), some.labels, some.classes)
 
 
+class ReadNetwork(NamedTuple):
+    """A trained network, its data, and the module that reads what an operator is for."""
+
+    network: Any
+    data: DataSet
+    module: str
+
+
 def maps_of_fit(operator: Path, means: Means | None = None) -> SampleMaps:
     """The maps that an operator-LAYER.safetensors in a training's folder is for.
 
@@ -54,23 +62,60 @@ def maps_of_fit(operator: Path, means: Means | None = None) -> SampleMaps:
     is trained here.
     """
     means = means or Means("cpu")
-    layer, folder = layer_of(operator), operator.parent
-    before = fitted_on(folder, layer)
+    return sample_maps(*network_of_fit(operator, means), means.device)
+
+
+def network_of_fit(operator: Path, means: Means) -> ReadNetwork:
+    """The network that an operator in a training's folder was fitted on, with its weights."""
+    name, folder = operator_name(operator), operator.parent
+    before = fitted_on(folder, layer_of(operator))
+    setting = Training.from_facts(read_json(folder / TRAINING)).setting
+    pool = next(pool for pool in setting.pools if pool.layer == layer_of(operator))
+    path = next(path for path, own in setting.operator_names(pool).items() if own == name)
     its = folder.parent / before.name
     weights, _ = load_tensors(its / WEIGHTS, "weights")
-    kept = {
-        pool.layer: PoolingOperator.load(its / f"operator-{pool.layer}.safetensors")
-        for pool in before.setting.pools
-        if pool.is_fitted
-    }
     trial = trial_of(before, means)
-    network = trial.network(kept)
+    network, site = trial.network_to_read(pool, path, kept_operators(before, its))
     try:
         network.load_state_dict(weights)
     except RuntimeError as error:
         raise ValueError(f"{its / WEIGHTS}: not the weights of this network: {error}") from error
-    module = network.site(layer, before.setting.placement).module
-    return sample_maps(network, trial.data, module, means.device)
+    return ReadNetwork(network, trial.data, site.module)
+
+
+def kept_operators(training: Training, folder: Path) -> dict[str, PoolingOperator]:
+    """The operators of the closed forms of a training in `folder`, by name: nothing is fitted."""
+    setting, found = training.setting, {}
+    for pool in setting.pools:
+        if not pool.is_fitted:
+            continue
+        # One that others were put in after lies with the training that ended with it.
+        until = replace(training, setting=setting.until(pool))
+        for name in setting.operator_names(pool).values():
+            own = folder / operator_file_name(name)
+            files = [own, folder.parent / until.name / own.name]
+            if (file := next((each for each in files if each.is_file()), None)) is None:
+                raise FileNotFoundError(
+                    f"{own}: no such file, wanted the operator that the network was trained with; "
+                    f"copy it from its folder of runs, where it is trainings/{until.name}/"
+                    f"{own.name}"
+                )
+            found[name] = PoolingOperator.load(file)
+    return found
+
+
+def operator_name(operator: Path) -> str:
+    """The operator's name in its file's name: its layer, and the path of a block that has two.
+
+    >>> operator_name(Path("run/operator-3-shortcut.safetensors"))
+    '3-shortcut'
+    """
+    found = re.match(r"operator-(\d+(-shortcut)?)\b", operator.name)
+    if found is None:
+        raise ValueError(
+            f"{operator}: an operator of an unknown layer, wanted operator-LAYER.safetensors"
+        )
+    return found[1]
 
 
 def layer_of(operator: Path) -> int:
@@ -79,12 +124,7 @@ def layer_of(operator: Path) -> int:
     >>> layer_of(Path("run/operator-3.safetensors"))
     3
     """
-    found = re.match(r"operator-(\d+)\b", operator.name)
-    if found is None:
-        raise ValueError(
-            f"{operator}: an operator of an unknown layer, wanted operator-LAYER.safetensors"
-        )
-    return int(found[1])
+    return int(operator_name(operator).partition("-")[0])
 
 
 def fitted_on(folder: Path, layer: int) -> Training:

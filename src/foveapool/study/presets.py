@@ -6,7 +6,8 @@
 [[search]]  the grid of one pooling and how it is judged, see `select.Search`
 [trials]    seeds, and `robustness` to measure too: corruptions, perturbations
 [[arm]]     a line of the table: pooling, its choices; a list makes a line for each value, but
-            `then` is a list of what follows at other layers
+            `layers` are those of one line, `beside` is a list of other poolings at other layers,
+            and `then` one of what follows at other layers, fitted later
 """
 
 from __future__ import annotations
@@ -23,13 +24,14 @@ from foveapool.data.content import content_of
 from foveapool.data.registry import check_data_name
 from foveapool.near import did_you_mean
 from foveapool.study.select import Halving, Search
-from foveapool.study.setting import FITTED, THEN, Pool, Setting
+from foveapool.study.setting import BESIDE, FITTED, LAYERS, THEN, Pool, Setting
 from foveapool.study.study import Arm, Study
 from foveapool.study.training import Source
 from foveapool.training.recipe import Recipe, paper_recipe
 
+WHOLE = "whole"  # a window that is none: TOML has no word for nothing
 _TABLES = ("title", "data", "network", "recipe", "search", "trials", "arm")
-_POOL = tuple(field.name for field in dataclasses.fields(Pool))
+_POOL = tuple(each.name for each in dataclasses.fields(Pool) if each.name != "together")
 
 
 def preset_names() -> list[str]:
@@ -160,9 +162,11 @@ def _recipe(network: str, data: str, changes: Mapping[str, Any]) -> Recipe:
 def _search(table: Any) -> Search:
     known = [field.name for field in dataclasses.fields(Search)]
     _check_keys("[[search]]", table, known)
-    values: dict[str, Any] = {
-        key: tuple(v) if isinstance(v, list) else v for key, v in table.items()
-    }
+    values: dict[str, Any] = {key: _frozen(value) for key, value in table.items()}
+    if isinstance(values.get("windows"), tuple):
+        values["windows"] = tuple(None if w == WHOLE else w for w in values["windows"])
+    if isinstance(values.get("components"), int):
+        values["components"] = (values["components"],)
     if "halving" in values:
         _check_keys("halving", values["halving"], ("parts", "keep", "epochs"))
         if "keep" not in values["halving"]:
@@ -171,12 +175,19 @@ def _search(table: Any) -> Search:
             )
         values["halving"] = Halving(**{"parts": values.get("parts", 5), **values["halving"]})
     search = Search(**values)
-    if search.pooling not in FITTED and (unused := sorted({"alphas", "norms"} & set(table))):
+    if search.pooling not in FITTED and (
+        unused := sorted({"alphas", "alpha_unit", "norms", "windows"} & set(table))
+    ):
         raise ValueError(
             f"[[search]] of {search.pooling}: got {' and '.join(unused)}, wanted none: only a "
             f"closed form is fitted ({', '.join(FITTED)})"
         )
     return search
+
+
+def _frozen(value: Any) -> Any:
+    """Lists as tuples, also those in lists."""
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value
 
 
 def _trials(table: dict[str, Any]) -> dict[str, Any]:
@@ -188,19 +199,21 @@ def _trials(table: dict[str, Any]) -> dict[str, Any]:
 
 def _arms(table: Any) -> list[Arm]:
     """An arm for each combination of the values that lists give."""
-    _check_keys("[[arm]]", table, (*_POOL, "placement", THEN))
+    _check_keys("[[arm]]", table, (*_POOL, LAYERS, BESIDE, THEN))
     if "pooling" not in table:
         raise ValueError("[[arm]]: got no pooling, wanted its name")
     for key, value in table.items():
         if value == []:
             raise ValueError(f"[[arm]]: {key}: got [], wanted a value or a list of one or more")
     lists = [
-        value if isinstance(value, list) and key != THEN else [value]
+        value if isinstance(value, list) and key not in (LAYERS, BESIDE, THEN) else [value]
         for key, value in table.items()
     ]
     found = []
     for values in product(*lists):
         choices = dict(zip(table, values, strict=True))
+        if choices.get("window") == WHOLE:
+            del choices["window"]
         found.append(Arm(choices.pop("pooling"), choices))
     return found
 

@@ -97,7 +97,7 @@ def _trained(
         "fit_seconds": fits.seconds,
         "parameters": parameters(network),
         "multiply_adds": multiply_adds(network, trial.data.train.images.shape[1:]),
-        "alphas": {layer: each.settings.alpha for layer, each in fits.operators.items()},
+        "alphas": {name: each.settings.alpha for name, each in fits.operators.items()},
     }
     if training.robustness:
         asked = training.robustness

@@ -9,14 +9,15 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import product
 from typing import Any, Literal
 
-from foveapool.near import did_you_mean
-from foveapool.pooling.solve import Norm
+from foveapool.networks.choices import Form
+from foveapool.pooling.solve import AlphaUnit, Norm
 from foveapool.records import origin
-from foveapool.study.setting import AUTO, BASELINE, CLOSED_FORM, FITTED, POOLINGS, Pool, Setting
+from foveapool.study.layers import check_pooling, check_tables, pooled, spread
+from foveapool.study.setting import BASELINE, BESIDE, CLOSED_FORM, FITTED, Setting
 from foveapool.study.training import Training
 
 Run = Callable[[Sequence[Training]], Mapping[str, Mapping[str, Any]]]
@@ -47,14 +48,22 @@ class Halving:
 
 @dataclass(frozen=True)
 class Search:
-    """The grid for one pooling, and on what it is judged."""
+    """The grid for one pooling, and on what it is judged.
+
+    A layer of the grid may be several, (1, 2, 3), that have the pooling at once. `beside` are
+    tables of other poolings at other layers, as an arm has them.
+    """
 
     pooling: str = CLOSED_FORM
-    layers: tuple[int, ...] = (1, 2, 3)
+    layers: tuple[int | tuple[int, ...], ...] = (1, 2, 3)
     placements: tuple[str | None, ...] = (None,)
+    forms: tuple[Form | None, ...] = (None,)
     alphas: tuple[float | Literal["auto"], ...] = (5, 15, 25, 45, 65)
+    alpha_unit: AlphaUnit = "absolute"
     norms: tuple[Norm, ...] = ("l1", "l2")
-    components: int = 2
+    components: tuple[int | None, ...] = (None,)
+    windows: tuple[int | None, ...] = (None,)
+    beside: tuple[Mapping[str, Any], ...] = ()
     parts: int = 5
     held_out: float = 0.1
     halving: Halving | None = None
@@ -63,13 +72,9 @@ class Search:
     def __post_init__(self) -> None:
         if self.pooling == BASELINE:
             raise ValueError("search: got the baseline, which has nothing to choose")
-        if self.pooling not in POOLINGS:
-            hint = did_you_mean(self.pooling, POOLINGS[1:], most=3)
-            raise ValueError(
-                f"search: got the pooling {self.pooling!r}, wanted one of "
-                f"{', '.join(POOLINGS[1:])}{hint}"
-            )
-        for name in ("layers", "placements", "alphas", "norms"):
+        check_pooling("search", self.pooling)
+        check_tables("search: beside", self.beside, BESIDE)
+        for name in ("layers", "placements", "forms", "alphas", "norms", "components", "windows"):
             values = getattr(self, name)
             if not isinstance(values, tuple) or not values:
                 raise ValueError(f"search: {name}: got {values!r}, wanted a list of one or more")
@@ -94,19 +99,25 @@ class Search:
 
     def settings(self, start: Setting) -> list[Setting]:
         """All settings of the grid on top of the poolings that `start` has."""
-        taken = [pool.layer for pool in start.pools]
-        layers = [layer for layer in self.layers if layer not in taken]
+        taken = {pool.layer for pool in start.pools}
+        layers = [each if isinstance(each, tuple) else (each,) for each in self.layers]
         placements = (start.placement,) if start.pools else self.placements
-        fitted = self.pooling in FITTED
-        choices = product(self.alphas, self.norms) if fitted else [(AUTO, "l2")]
-        return [
-            replace(
-                start,
-                placement=placement,
-                pools=(*start.pools, Pool(self.pooling, layer, alpha, norm, self.components)),  # type: ignore[arg-type]
-            )
-            for placement, layer, (alpha, norm) in product(placements, layers, list(choices))
-        ]
+        beside = [] if start.pools else spread(self.beside)
+        fits: list[dict[str, Any]] = [{}]
+        if self.pooling in FITTED:
+            grid = product(self.windows, self.alphas, self.norms)
+            unit = self.alpha_unit
+            fits = [{"window": w, "alpha": a, "alpha_unit": unit, "norm": n} for w, a, n in grid]
+        found = []
+        for placement, own, form, components, fit in product(
+            placements, layers, self.forms, self.components, fits
+        ):
+            if taken & set(own):
+                continue
+            choice = {"placement": placement, "form": form, "components": components, **fit}
+            tables = [{"pooling": self.pooling, "layer": layer, **choice} for layer in own]
+            found.append(pooled(start, [*beside, *tables]))
+        return found
 
 
 @dataclass(frozen=True)

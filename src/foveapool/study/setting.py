@@ -1,7 +1,8 @@
 """Setting: a network and the poolings in it, as data.
 
 A pooling that is fitted needs a trained network to be fitted on: the one of the same setting
-without it. So a second pooling is fitted on the network that was trained with the first.
+without it. So a second pooling is fitted on the network that was trained with the first, unless it
+says that it is fitted together with the one before.
 """
 
 from __future__ import annotations
@@ -11,21 +12,36 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal
 
 from foveapool.networks.build import check_options
-from foveapool.networks.resnet import PLACEMENTS
+from foveapool.networks.choices import AFTER, MAIN, Form, check_form, check_placement, paths
 from foveapool.networks.sites import check_layer
 from foveapool.pooling.grid import Centre
+from foveapool.pooling.module import usual_centre
+from foveapool.pooling.published import published_form
 from foveapool.pooling.rivals import RIVALS
 from foveapool.pooling.scatter import WEIGHTINGS, Weighting
 from foveapool.pooling.signs import Sign
-from foveapool.pooling.solve import Alpha, Norm, check_choices
+from foveapool.pooling.solve import Alpha, AlphaUnit, Norm, check_choices
 
 CLOSED_FORM, TRAINED = "closed-form", "closed-form-trained"
 BASELINE = "baseline"
 FITTED = (CLOSED_FORM, TRAINED)
 POOLINGS = (BASELINE, *FITTED, *RIVALS)
+# Poolings that are a matrix: those that several components can differ in.
+MATRICES = (*FITTED, "sgd", "sgd-local")
 AUTO: Literal["auto"] = "auto"
-THEN = "then"  # how an arm calls what comes after its first pooling
-_UNFITTED = ("pooling", "layer", "components")  # what a pooling that is not fitted is made of
+# How an arm calls several layers, what else stands there, and what comes after its first pooling.
+LAYERS, BESIDE, THEN = "layers", "beside", "then"
+# What a pooling that is not fitted is made of.
+_UNFITTED = ("pooling", "layer", "components", "form", "placement")
+# Facts that came later: left out where they are as they were, so that older trainings keep their
+# names.
+_LATER = {
+    "window": None,
+    "form": "replace",
+    "placement": None,
+    "alpha_unit": "absolute",
+    "together": False,
+}
 _DECIDED = ("classes", "in_channels", "in_shape", "poolings")  # arguments, but not options
 
 
@@ -33,26 +49,35 @@ _DECIDED = ("classes", "in_channels", "in_shape", "poolings")  # arguments, but 
 class Pool:
     """One pooling at one layer, and for a closed form how it is fitted.
 
-    `alpha` may be "auto", and `window` says how far a place may look: see `pooling.solve`.
+    `alpha` may be "auto", and `window` says how far a place may look: see `pooling.solve`. What is
+    left out is as usual: `form` that in which a rival was published, and `replace` for a matrix;
+    `components` two in form `replace`, nine of a matrix in form `mix`, otherwise one; `centre`
+    where the form wants it. `placement` None is the setting's. `together` fits it on the same
+    network as the pooling before it.
     """
 
     pooling: str
     layer: int
     alpha: Alpha = AUTO
     norm: Norm = "l2"
-    components: int = 2
+    components: int = None  # type: ignore[assignment]
     normalise: bool = True
     weighting: Weighting = "balanced"
-    centre: Centre = "paper"
+    centre: Centre = None  # type: ignore[assignment]
     sign: Sign = "neighbour"
     class_cap: int | None = 10_000
     window: int | None = None
+    form: Form = None  # type: ignore[assignment]
+    placement: str | None = None
+    alpha_unit: AlphaUnit = "absolute"
+    together: bool = False
 
     def __post_init__(self) -> None:
         if self.pooling not in POOLINGS[1:]:
             wanted = ", ".join(POOLINGS[1:])
             raise ValueError(f"pooling: got {self.pooling!r}, wanted one of {wanted}")
         check_layer(self.layer)
+        self._fill_in()
         if type(self.components) is not int or self.components < 1:
             raise ValueError(
                 f"components: got {self.components!r}, wanted 1 or more, a whole number"
@@ -70,7 +95,31 @@ class Pool:
         if not is_number and self.alpha != AUTO:
             raise ValueError(f"alpha: got {self.alpha!r}, wanted a positive number or 'auto'")
         alphas = [] if self.alpha == AUTO else [float(self.alpha)]
-        check_choices(self.norm, self.centre, self.sign, "auto", "absolute", alphas)
+        check_choices(self.norm, self.centre, self.sign, "auto", self.alpha_unit, alphas)
+        if type(self.together) is not bool or (self.together and not self.is_fitted):
+            raise ValueError(
+                f"together: got {self.together!r} for {self.pooling}, wanted true or false, and "
+                "false for what is not fitted"
+            )
+        if self.form in AFTER and self.components != 1:
+            raise ValueError(
+                f"components: got {self.components} in form {self.form!r}, wanted 1: the "
+                "convolution before it makes the channels"
+            )
+
+    def _fill_in(self) -> None:
+        """Writes out what was left to the pooling and its form: one setting has one name."""
+        if self.form is None:
+            known = self.pooling in FITTED
+            form = "replace" if known else published_form(self.pooling).form
+            object.__setattr__(self, "form", form)
+        check_form(self.form)
+        if self.components is None:
+            mixed = 9 if self.pooling in MATRICES and self.placement != "shortcut" else 1
+            usual = {"replace": 2, "mix": mixed}.get(self.form, 1)
+            object.__setattr__(self, "components", usual)
+        if self.centre is None:
+            object.__setattr__(self, "centre", usual_centre(self.form))
 
     @property
     def is_fitted(self) -> bool:
@@ -79,15 +128,17 @@ class Pool:
 
     def facts(self) -> dict[str, Any]:
         """What makes it differ from others; settings that it does not use are left out."""
-        facts = asdict(self)
+        facts = {key: value for key, value in asdict(self).items() if value != _LATER.get(key, ...)}
         if facts["alpha"] != AUTO:
             facts["alpha"] = float(facts["alpha"])
-        if self.window is None:
-            # Left out, so that trainings that never asked for it keep their names.
-            del facts["window"]
         if self.is_fitted:
             return facts
-        return {key: facts[key] for key in _UNFITTED}
+        return {key: facts[key] for key in _UNFITTED if key in facts}
+
+    @classmethod
+    def from_facts(cls, facts: Mapping[str, Any]) -> Pool:
+        """The pooling that gave these facts."""
+        return cls(**{**_LATER, **facts})
 
 
 def choices_of(pooling: str) -> tuple[str, ...]:
@@ -95,7 +146,8 @@ def choices_of(pooling: str) -> tuple[str, ...]:
     if pooling == BASELINE:
         return ()
     known = _UNFITTED if pooling not in FITTED else tuple(each.name for each in fields(Pool))
-    return (*known[1:], "placement", THEN)
+    own = [name for name in known[1:] if name != "together"]
+    return (*own, LAYERS, BESIDE, THEN)
 
 
 @dataclass(frozen=True)
@@ -123,35 +175,98 @@ class Setting:
             raise ValueError(f"pools: got the layers {layers}, wanted each at most once")
         if self.placement is not None and self.network == "cnn":
             raise ValueError(
-                f"placement: got {self.placement!r} for a CNN, wanted none: its poolings always "
-                "take the place of the strided convolution"
+                f"placement: got {self.placement!r} for a CNN, wanted none: its layers have one "
+                "path, and a pooling has one place there"
             )
         if self.placement is None and self.network != "cnn":
             # What the network does by itself, said outright: left out or not, it is one setting.
             object.__setattr__(self, "placement", "both")
-        if self.placement not in (None, *PLACEMENTS):
-            raise ValueError(
-                f"placement: got {self.placement!r}, wanted one of {', '.join(PLACEMENTS)}"
-            )
-        for pool in self.pools:
-            if pool.components != 2 and self.network != "cnn" and self.placement != "before":
+        if self.placement is not None:
+            check_placement(self.placement)
+        for before, pool in zip((None, *self.pools), self.pools, strict=False):
+            if pool.together and not (before is not None and before.is_fitted):
                 raise ValueError(
-                    f"components: got {pool.components} for a {self.network} with placement "
-                    f"{self.placement}, wanted 2: only `before` takes another number"
+                    f"together: got true at layer {pool.layer}, wanted a closed form before it, "
+                    "that it is fitted together with"
                 )
+        pools = (
+            replace(pool, placement=None) if pool.placement == self.placement else pool
+            for pool in self.pools
+        )
+        object.__setattr__(self, "pools", tuple(pools))
+        for pool in self.pools:
+            self._check_pool(pool)
         if self.network == "cnn":
             self._check_channels()
 
+    def _check_pool(self, pool: Pool) -> None:
+        """Refuses what the network has no place for."""
+        placement = self.placement_of(pool)
+        if self.network == "cnn":
+            if placement is not None:
+                raise ValueError(
+                    f"placement: got {placement!r} at layer {pool.layer} of a CNN, wanted none: "
+                    "its layers have one path"
+                )
+            published = None if pool.is_fitted else published_form(pool.pooling)
+            if published is not None and published.placement == "shortcut":
+                raise ValueError(
+                    f"pooling: got {pool.pooling!r} for a CNN, wanted a network with shortcuts"
+                )
+            return
+        assert placement is not None, "a residual network always has one"
+        check_placement(placement, pool.form)
+        if pool.form == "replace" and pool.components != 2 and placement != "before":
+            raise ValueError(
+                f"components: got {pool.components} for a {self.network} with placement "
+                f"{placement}, wanted 2: only `before` takes another number"
+            )
+
     def _check_channels(self) -> None:
         """A pooling that is fitted takes the channels that it was fitted on."""
-        for at, pool in enumerate(self.pools):
-            later = [each.layer for each in self.pools[:at] if each.is_fitted]
-            if pool.components != 2 and any(layer > pool.layer for layer in later):
-                raise ValueError(
-                    f"components: got {pool.components} at layer {pool.layer}, wanted 2: layer "
-                    f"{max(later)} is fitted before on the channels of a network without it; put "
-                    f"layer {pool.layer} first, or give it 2"
-                )
+        for at, fitted in enumerate(self.pools):
+            if not fitted.is_fitted:
+                continue
+            there = self.pools[: self._group(at)[0]]
+            for pool in self.pools:
+                changes = pool.form == "replace" and pool.components != 2
+                if changes and pool.layer < fitted.layer and pool not in there:
+                    raise ValueError(
+                        f"components: got {pool.components} at layer {pool.layer}, wanted 2: layer "
+                        f"{fitted.layer} is fitted before on the channels of a network without it; "
+                        f"put layer {pool.layer} first, or give it 2"
+                    )
+
+    def _group(self, at: int) -> tuple[int, int]:
+        """From where to where the poolings stand that are fitted together with the one there."""
+        first, behind = at, at + 1
+        while self.pools[first].together:
+            first -= 1
+        while behind < len(self.pools) and self.pools[behind].together:
+            behind += 1
+        return first, behind
+
+    def placement_of(self, pool: Pool) -> str | None:
+        """Where in a block the pooling is: its own word, or the setting's for all."""
+        return pool.placement or self.placement
+
+    def operator_names(self, pool: Pool) -> dict[str, str]:
+        """What the operators of a pooling are called, by the path of the block: "3" is usual.
+
+        >>> Setting(network="resnet18").operator_names(Pool("closed-form", 3, form="after"))
+        {'main': '3', 'shortcut': '3-shortcut'}
+        """
+        first, *others = paths(pool.form, self.placement_of(pool))
+        return {first: str(pool.layer)} | {path: f"{pool.layer}-{path}" for path in others}
+
+    def components_in(self, pool: Pool, path: str) -> int:
+        """How many a pooling has in a path: beside a main path the shortcut's has one."""
+        both = len(self.operator_names(pool)) > 1
+        return 1 if both and path != MAIN else pool.components
+
+    def until(self, pool: Pool) -> Setting:
+        """The setting with the poolings up to this one, and those fitted together with it."""
+        return replace(self, pools=self.pools[: self._group(self.pools.index(pool))[1]])
 
     @property
     def pooling(self) -> str:
@@ -163,7 +278,7 @@ class Setting:
         """The setting whose trained network the last pooling is fitted on, if it is fitted."""
         if not self.pools or not self.pools[-1].is_fitted:
             return None
-        return replace(self, pools=self.pools[:-1])
+        return replace(self, pools=self.pools[: self._group(len(self.pools) - 1)[0]])
 
     def facts(self) -> dict[str, Any]:
         """What makes it differ from others; a network without poolings has no placement."""
@@ -183,4 +298,5 @@ class Setting:
     def from_facts(cls, facts: Mapping[str, Any]) -> Setting:
         """The setting that gave these facts."""
         known = {name: value for name, value in facts.items() if name != "starts"}
-        return cls(**{**known, "pools": tuple(Pool(**pool) for pool in facts["pools"])})
+        pools = tuple(Pool.from_facts(pool) for pool in facts["pools"])
+        return cls(**{**known, "pools": pools})

@@ -11,11 +11,11 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from foveapool.near import did_you_mean
 from foveapool.records import Row
+from foveapool.study.layers import check_pooling, check_tables, pooled, spread
 from foveapool.study.robust import check_asked
 from foveapool.study.select import Search, Selection, select
-from foveapool.study.setting import BASELINE, FITTED, POOLINGS, THEN, Pool, Setting, choices_of
+from foveapool.study.setting import BASELINE, BESIDE, FITTED, LAYERS, THEN, Setting, choices_of
 from foveapool.study.training import Source, Training
 from foveapool.study.trials import Trials, selection_rows, trial_rows
 from foveapool.training.recipe import Recipe
@@ -28,19 +28,17 @@ StudyRun = Callable[[str, Sequence[Training]], Mapping[str, Mapping[str, Any]]]
 class Arm:
     """One line of the table: a pooling in its place, or one whose place the search has to find.
 
-    `then` among the choices are those of the poolings that follow at other layers, each fitted on
+    Choices are those of `Pool`, and these. `layers`: the same pooling at each of them, closed forms
+    fitted together. `beside`: tables of other poolings at other layers, which are there when a
+    closed form is fitted. `then`: tables of poolings that follow at other layers, each fitted on
     the network that was trained with those before; what they do not say is as at the first.
     """
 
     pooling: str
-    choices: dict[str, Any] = field(default_factory=dict)  # of `Pool`; placement; then
+    choices: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.pooling not in POOLINGS:
-            hint = did_you_mean(self.pooling, POOLINGS, most=3)
-            raise ValueError(
-                f"arm: got the pooling {self.pooling!r}, wanted one of {', '.join(POOLINGS)}{hint}"
-            )
+        check_pooling("arm", self.pooling)
         known = choices_of(self.pooling)
         if unused := [name for name in self.choices if name not in known]:
             raise ValueError(
@@ -52,19 +50,19 @@ class Arm:
                 f"arm {self.pooling}: got a placement and no layer; the search finds both, or the "
                 "arm says both"
             )
+        if "layer" in self.choices and LAYERS in self.choices:
+            raise ValueError(f"arm {self.pooling}: got layer and layers, wanted one of them")
+        for name in (THEN, BESIDE):
+            if self.choices.get(name) and self.is_searched:
+                raise ValueError(f"arm {self.pooling}: got {name} and no layer, wanted one")
+        check_tables(f"arm {self.pooling}: {BESIDE}", self.choices.get(BESIDE, []), BESIDE)
         self._check_following(known)
 
     def _check_following(self, known: Sequence[str]) -> None:
         following = self.choices.get(THEN, [])
-        if not isinstance(following, list) or not all(isinstance(each, dict) for each in following):
-            raise ValueError(
-                f"arm {self.pooling}: {THEN}: got {following!r}, wanted a list of tables such as "
-                "[{ layer = 1 }]"
-            )
-        if following and self.is_searched:
-            raise ValueError(f"arm {self.pooling}: got {THEN} and no layer, wanted the first one")
+        check_tables(f"arm {self.pooling}: {THEN}", following, THEN)
         for each in following:
-            own = [name for name in known if name not in ("placement", THEN)]
+            own = [name for name in known if name not in ("placement", LAYERS, BESIDE, THEN)]
             if unused := [name for name in each if name not in own]:
                 raise ValueError(
                     f"arm {self.pooling}: {THEN}: got {', '.join(unused)}, wanted {_listed(own)}"
@@ -73,21 +71,27 @@ class Arm:
     @property
     def is_searched(self) -> bool:
         """Whether a search has to say where it goes."""
-        return self.pooling != BASELINE and "layer" not in self.choices
+        return self.pooling != BASELINE and not {"layer", LAYERS} & set(self.choices)
 
     def setting(self, start: Setting, selection: Selection | None = None) -> Setting:
         """The network with this arm's pooling in it."""
         if self.pooling == BASELINE:
             return start
         choices = dict(self.choices)
-        placement = choices.pop("placement", start.placement)
         following = choices.pop(THEN, [])
+        beside = choices.pop(BESIDE, [])
         if not self.is_searched:
-            pools = tuple(Pool(self.pooling, **{**choices, **each}) for each in ({}, *following))
-            return replace(start, pools=pools, placement=placement)
+            layers = choices.pop(LAYERS, None) or [choices.pop("layer")]
+            first = [{"pooling": self.pooling, **choices, "layer": layer} for layer in layers]
+            found = pooled(start, [*spread(beside), *first])
+            more = tuple(replace(found.pools[-1], **each, together=False) for each in following)
+            return replace(found, pools=(*found.pools, *more))
         assert selection is not None, "a study is checked before it is run"
         best = selection.best
-        pools = tuple(replace(pool, pooling=self.pooling, **choices) for pool in best.pools)
+        pools = tuple(
+            replace(pool, pooling=self.pooling, **choices) if pool.is_fitted else pool
+            for pool in best.pools
+        )
         return replace(best, pools=pools)
 
 

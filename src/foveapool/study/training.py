@@ -118,7 +118,7 @@ class Training:
         placement = self.facts["setting"]["placement"]
         words = [self.source.name, self.setting.network, placement]
         for pool in self.setting.pools:
-            words += [pool.pooling, pool.layer]
+            words += [pool.pooling, pool.layer, pool.form if pool.form != "replace" else None]
             words += [f"a{str(pool.alpha).removesuffix('.0')}", pool.norm] * pool.is_fitted
         words += ["baseline"] if not self.setting.pools else []
         words += [f"part{self.part}"] if self.part is not None else []

@@ -7,7 +7,7 @@ from the same ones, so trials of one seed can be compared in pairs.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,13 +18,15 @@ from torch import nn
 from foveapool.data.batches import plain_batches, resident
 from foveapool.data.images import DataSet
 from foveapool.networks.build import build
+from foveapool.networks.choices import AFTER, PoolingChoice
+from foveapool.networks.sites import PoolingSite
 from foveapool.pooling.accumulate import ScatterAccumulator
 from foveapool.pooling.moments import ChannelMoments
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.pooling.rivals import rival
 from foveapool.pooling.scatter import Scatter
-from foveapool.pooling.solve import solve_pooling
-from foveapool.study.setting import TRAINED, Pool, Setting
+from foveapool.pooling.solve import auto_alpha, solve_pooling
+from foveapool.study.setting import AUTO, TRAINED, Pool, Setting
 from foveapool.surgery.capture import inputs_of
 from foveapool.training.loop import TrainResult, train
 from foveapool.training.parallel import chosen_device
@@ -48,19 +50,49 @@ class Trial:
     compile: bool = False
     folder: Path | None = None
 
-    def network(self, operators: Mapping[int, PoolingOperator] | None = None) -> Any:
-        """The network with the seed's numbers; a closed form needs the operator of its layer."""
-        poolings: dict[int, nn.Module] = {}
-        for pool in self.setting.pools:
-            if pool.is_fitted:
-                if operators is None or pool.layer not in operators:
-                    raise ValueError(f"operators: got none for layer {pool.layer}, {pool.pooling}")
-                poolings[pool.layer] = operators[pool.layer].module(pool.pooling == TRAINED)
-            else:
-                poolings[pool.layer] = self._rival(pool, poolings)
-        return self._built(poolings)
+    def network(self, operators: Mapping[str, PoolingOperator] | None = None) -> Any:
+        """The network with the seed's numbers; a closed form needs its operators, by name."""
+        return self._built(self._choices(operators or {}))
 
-    def _built(self, poolings: Mapping[int, nn.Module]) -> Any:
+    def network_to_read(
+        self, pool: Pool, path: str, operators: Mapping[str, PoolingOperator] | None = None
+    ) -> tuple[Any, PoolingSite]:
+        """The network with a module that reads what a further pooling is fitted on, and its site.
+
+        The forms that keep the convolution read it at stride 1. There the network subsamples as
+        its strided convolution does, so that it is the same function of the same weights.
+        """
+        setting, choices = self.setting, self._choices(operators or {})
+        placement = setting.placement_of(pool)
+        if pool.form in AFTER:
+            every_other = nn.MaxPool2d(1, stride=2)
+            names = setting.operator_names(pool)
+            shortcut = nn.MaxPool2d(1, stride=2) if len(names) > 1 else None
+            choices.append(PoolingChoice(pool.layer, every_other, pool.form, placement, shortcut))
+        network = self._built(choices)
+        return network, _site(network, placement, pool, path)
+
+    def _choices(self, operators: Mapping[str, PoolingOperator]) -> list[PoolingChoice]:
+        """What stands at the network's layers, in the order in which it was put in."""
+        setting = self.setting
+        choices: list[PoolingChoice] = []
+        for pool in setting.pools:
+            names = setting.operator_names(pool)
+            modules: list[nn.Module] = []
+            for path, name in names.items():
+                if not pool.is_fitted:
+                    modules.append(self._rival(pool, path, choices))
+                elif name in operators:
+                    modules.append(operators[name].module(pool.pooling == TRAINED))
+                else:
+                    raise ValueError(f"operators: got none of name {name!r} for {pool.pooling}")
+            first, *others = modules
+            placement = setting.placement_of(pool)
+            shortcut = others[0] if others else None
+            choices.append(PoolingChoice(pool.layer, first, pool.form, placement, shortcut))
+        return choices
+
+    def _built(self, choices: Sequence[PoolingChoice]) -> Any:
         setting, images = self.setting, self.data.train
         placement = {} if setting.placement is None else {"placement": setting.placement}
         return build(
@@ -70,31 +102,33 @@ class Trial:
             width=setting.width,
             in_channels=images.images.shape[1],
             in_shape=tuple(images.images.shape[2:]),
-            poolings=poolings,
+            poolings=choices,
             **placement,
             **setting.options,
         )
 
-    def _rival(self, pool: Pool, before: Mapping[int, nn.Module]) -> nn.Module:
-        site = self._built(before).site(pool.layer, self.setting.placement)
+    def _rival(self, pool: Pool, path: str, before: Sequence[PoolingChoice]) -> nn.Module:
+        setting = self.setting
+        site = _site(self._built(before), setting.placement_of(pool), pool, path)
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self._start_of(pool))
+            torch.manual_seed(self._start_of(pool, path))
             sizes = (site.channels, site.in_shape, site.out_shape)
-            return rival(pool.pooling, *sizes, pool.components)
+            return rival(pool.pooling, *sizes, setting.components_in(pool, path))
 
-    def _start_of(self, pool: Pool) -> int:
+    def _start_of(self, pool: Pool, path: str) -> int:
         """The seed of a pooling that starts at random: the trial's own, or one more for another.
 
         Two that drew from one seed would start alike, as far as the smaller one goes.
         """
         first = next(each for each in self.setting.pools if not each.is_fitted)
-        if pool == first:
+        name = self.setting.operator_names(pool)[path]
+        if pool == first and name == str(pool.layer):
             return self.seed
-        return random.Random(f"{self.seed} pooling {pool.layer}").getrandbits(63)
+        return random.Random(f"{self.seed} pooling {name}").getrandbits(63)
 
     def run(
         self,
-        operators: Mapping[int, PoolingOperator] | None = None,
+        operators: Mapping[str, PoolingOperator] | None = None,
         progress: Callable[[Progress], None] | None = None,
     ) -> tuple[nn.Module, TrainResult]:
         """The trained network and what it came to."""
@@ -112,22 +146,26 @@ class Trial:
         )
         return network, result
 
-    def fit(self, network: Any, pool: Pool | None = None) -> PoolingOperator:
-        """The operator of the setting's last pool, fitted on a network trained without it."""
-        pool = pool or self.setting.pools[-1]
-        site = network.site(pool.layer, self.setting.placement)
-        scatter = scatter_at(network, self.data, site.module, self.device, pool=pool)
-        return solved(scatter, site.out_shape, pool)
+
+def _site(network: Any, placement: str | None, pool: Pool, path: str) -> PoolingSite:
+    """What a pooling meets in a path of its layer; a CNN has one path, and does not ask for it."""
+    paths = {} if placement is None else {"path": path}
+    site: PoolingSite = network.site(pool.layer, placement, pool.form, **paths)
+    return site
 
 
-def solved(scatter: Scatter, out_shape: tuple[int, int], pool: Pool) -> PoolingOperator:
-    """The operator that a pool's choices give on its scatter."""
+def solved(
+    scatter: Scatter, out_shape: tuple[int, int], pool: Pool, components: int | None = None
+) -> PoolingOperator:
+    """The operator that a pool's choices give on its scatter; `components` may be fewer."""
+    automatic = pool.alpha == AUTO
     return solve_pooling(
         scatter,
         out_shape,
-        alpha=pool.alpha,
+        alpha=auto_alpha(scatter, pool.form) if automatic else pool.alpha,
+        alpha_unit="absolute" if automatic else pool.alpha_unit,
         norm=pool.norm,
-        components=pool.components,
+        components=components or pool.components,
         centre=pool.centre,
         sign=pool.sign,
         window=pool.window,

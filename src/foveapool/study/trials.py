@@ -88,8 +88,9 @@ def trial_rows(
             shown = {"loss": LOSS, **COSTS}
             rows += [row(shown[key], [r[key] for r in ended.values()]) for key in shown]
             for pool in (p for p in each.setting.pools if p.is_fitted and p.alpha == AUTO):
-                taken = [result["alphas"][str(pool.layer)] for result in ended.values()]
-                rows.append(row(f"{ALPHA} at layer {pool.layer}", taken))
+                for name in each.setting.operator_names(pool).values():
+                    taken = [result["alphas"][name] for result in ended.values()]
+                    rows.append(row(f"{ALPHA} at layer {name}", taken))
         if robust := results_in(own):
             base = results_in(usual)
             against = mean_of(base) if base else None
