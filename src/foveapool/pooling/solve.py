@@ -23,9 +23,8 @@ AlphaUnit = Literal["absolute", "trace"]
 Alpha = float | Literal["auto"]
 
 # In units of trace(B)/N. Error against alpha is flat around it, on the data and at the layers where
-# it was tried (docs/alpha.md). Behind a convolution that stays, a pooling has to be more local.
+# it was tried (docs/alpha.md).
 AUTO_ALPHA = 0.5
-AUTO_ALPHA_AFTER = 3.0
 # An eigenvalue this far below the first is what rounding left.
 NOISE = 1e-13
 
@@ -126,21 +125,6 @@ def sweep_pooling(
                 ridge=ridge * problem.unit,
             ),
         )
-
-
-def auto_alpha(scatter: Scatter, form: str = "replace") -> Alpha:
-    """What alpha is unless it is given, for a pooling that stands in a network in that form.
-
-    Args:
-        scatter: What the pooling is solved on.
-        form: `replace`, `mix`, or one of those that keep the convolution, which begin with `after`.
-
-    Returns:
-        "auto", half of trace(B)/N, or a number: `AUTO_ALPHA_AFTER` times trace(B)/N.
-    """
-    if not form.startswith("after"):
-        return "auto"
-    return AUTO_ALPHA_AFTER * float(scatter.within_diagonal().mean())
 
 
 def _warn_of_noise(values: Tensor) -> None:

@@ -81,7 +81,8 @@ def pooled(start: Setting, tables: Sequence[Mapping[str, Any]]) -> Setting:
 
 
 def _pool(start: Setting, table: Mapping[str, Any]) -> Pool:
-    choices = {key: value for key, value in table.items() if value is not None}
+    # Of all choices only a window may be none on purpose: the whole map.
+    choices = {key: value for key, value in table.items() if key == "window" or value is not None}
     pooling = choices.pop("pooling")
     if start.network != "cnn" and "placement" not in choices and pooling not in FITTED:
         known = published_form(pooling)

@@ -213,7 +213,7 @@ def _arms(table: Any) -> list[Arm]:
     for values in product(*lists):
         choices = dict(zip(table, values, strict=True))
         if choices.get("window") == WHOLE:
-            del choices["window"]
+            choices["window"] = None
         found.append(Arm(choices.pop("pooling"), choices))
     return found
 

@@ -62,7 +62,7 @@ class Search:
     alpha_unit: AlphaUnit = "absolute"
     norms: tuple[Norm, ...] = ("l1", "l2")
     components: tuple[int | None, ...] = (None,)
-    windows: tuple[int | None, ...] = (None,)
+    windows: tuple[int | Literal["auto"] | None, ...] = ("auto",)
     beside: tuple[Mapping[str, Any], ...] = ()
     parts: int = 5
     held_out: float = 0.1

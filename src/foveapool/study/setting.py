@@ -52,8 +52,9 @@ class Pool:
     `alpha` may be "auto", and `window` says how far a place may look: see `pooling.solve`. What is
     left out is as usual: `form` that in which a rival was published, and `replace` for a matrix;
     `components` two in form `replace`, nine of a matrix in form `mix`, otherwise one; `centre`
-    where the form wants it. `placement` None is the setting's. `together` fits it on the same
-    network as the pooling before it.
+    where the form wants it; `window` 2 where the convolution stays, otherwise None, the whole map.
+    `placement` None is the setting's. `together` fits it on the same network as the pooling before
+    it.
     """
 
     pooling: str
@@ -66,7 +67,7 @@ class Pool:
     centre: Centre = None  # type: ignore[assignment]
     sign: Sign = "neighbour"
     class_cap: int | None = 10_000
-    window: int | None = None
+    window: int | None = AUTO  # type: ignore[assignment]
     form: Form = None  # type: ignore[assignment]
     placement: str | None = None
     alpha_unit: AlphaUnit = "absolute"
@@ -118,6 +119,8 @@ class Pool:
             mixed = 9 if self.pooling in MATRICES and self.placement != "shortcut" else 1
             usual = {"replace": 2, "mix": mixed}.get(self.form, 1)
             object.__setattr__(self, "components", usual)
+        if self.window == AUTO:  # type: ignore[comparison-overlap]
+            object.__setattr__(self, "window", 2 if self.form in AFTER else None)
         if self.centre is None:
             object.__setattr__(self, "centre", usual_centre(self.form))
 

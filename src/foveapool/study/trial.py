@@ -25,8 +25,8 @@ from foveapool.pooling.moments import ChannelMoments
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.pooling.rivals import rival
 from foveapool.pooling.scatter import Scatter
-from foveapool.pooling.solve import auto_alpha, solve_pooling
-from foveapool.study.setting import AUTO, TRAINED, Pool, Setting
+from foveapool.pooling.solve import solve_pooling
+from foveapool.study.setting import TRAINED, Pool, Setting
 from foveapool.surgery.capture import inputs_of
 from foveapool.training.loop import TrainResult, train
 from foveapool.training.parallel import chosen_device
@@ -81,7 +81,7 @@ class Trial:
             modules: list[nn.Module] = []
             for path, name in names.items():
                 if not pool.is_fitted:
-                    modules.append(self._rival(pool, path, choices))
+                    modules.append(self._rival(pool, path, choices, modules))
                 elif name in operators:
                     modules.append(operators[name].module(pool.pooling == TRAINED))
                 else:
@@ -107,9 +107,15 @@ class Trial:
             **setting.options,
         )
 
-    def _rival(self, pool: Pool, path: str, before: Sequence[PoolingChoice]) -> nn.Module:
+    def _rival(
+        self, pool: Pool, path: str, before: Sequence[PoolingChoice], main: Sequence[nn.Module]
+    ) -> nn.Module:
         setting = self.setting
         site = _site(self._built(before), setting.placement_of(pool), pool, path)
+        if main and hasattr(main[0], "follower"):
+            # The shortcut keeps what the main path chooses, and has nothing to learn.
+            follower: nn.Module = main[0].follower(site.channels)  # type: ignore[operator]
+            return follower
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self._start_of(pool, path))
             sizes = (site.channels, site.in_shape, site.out_shape)
@@ -158,12 +164,11 @@ def solved(
     scatter: Scatter, out_shape: tuple[int, int], pool: Pool, components: int | None = None
 ) -> PoolingOperator:
     """The operator that a pool's choices give on its scatter; `components` may be fewer."""
-    automatic = pool.alpha == AUTO
     return solve_pooling(
         scatter,
         out_shape,
-        alpha=auto_alpha(scatter, pool.form) if automatic else pool.alpha,
-        alpha_unit="absolute" if automatic else pool.alpha_unit,
+        alpha=pool.alpha,
+        alpha_unit=pool.alpha_unit,
         norm=pool.norm,
         components=components or pool.components,
         centre=pool.centre,

@@ -163,6 +163,7 @@ class _Loop:
         begin = time.perf_counter() - self.position.elapsed
         rate = self.recipe.rate(epoch)
         set_rate(state.optimiser, rate)
+        state.anneal(epoch / self.recipe.epochs)
         state.feed.start(epoch, done)
         while done < steps:
             stop = self._next_stop(done)

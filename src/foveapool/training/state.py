@@ -6,6 +6,8 @@ So a checkpoint, a CUDA graph and the copies that a graph's capture needs are al
 from __future__ import annotations
 
 from collections.abc import Callable
+from inspect import ismethod
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -47,6 +49,9 @@ class TrainingState:
         # A mask may hold infinities from the start; they say nothing of the training.
         self._finite = [t for t in network.state_dict().values() if _is_finite(t)]
         self._noise: dict[str, Tensor] = {}
+        # Such as the rival "lps", whose choices harden.
+        modules: list[Any] = list(network.modules())
+        self._annealed = [each for each in modules if ismethod(getattr(each, "anneal", None))]
 
     def tensors(self) -> dict[str, Tensor]:
         """The state by name: to save, or to be filled and followed by `use_noise`."""
@@ -78,6 +83,11 @@ class TrainingState:
         captured = graph_step(step, [*self.tensors().values(), self.feed.step])
         self.use_noise()
         return captured
+
+    def anneal(self, progress: float) -> None:
+        """Tells the modules that change as training goes on how much of it is done, 0 to 1."""
+        for module in self._annealed:
+            module.anneal(progress)
 
     def release(self) -> None:
         """Lets the gradients go, which lie in the memory of a graph that will not be replayed."""
