@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "foveapool"
 
 HEAVY = {"scipy", "matplotlib", "PIL", "rich", "typer", "pandas", "transformers"}
-LONGEST = 300
+LONGEST = 500
 
 # A room is a folder or a module directly under the package, with the rooms it may know.
 # "foveapool" is the package itself: importing it from a room below would close a circle.

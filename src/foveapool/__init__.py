@@ -1,6 +1,8 @@
 """foveapool learns the pooling of convolutional networks from data, in closed form."""
 
 from foveapool.pooling.accumulate import ScatterAccumulator, compute_scatter
+from foveapool.pooling.least_squares import Mixing
+from foveapool.pooling.mixing import ChannelMixing, MixingPool2d
 from foveapool.pooling.module import LinearPool2d, linear_pool2d
 from foveapool.pooling.moments import ChannelMoments, Moments
 from foveapool.pooling.operator import PoolingOperator
@@ -19,10 +21,13 @@ __version__ = "0.1.0"
 
 __all__ = [
     "RIVALS",
+    "ChannelMixing",
     "ChannelMoments",
     "ClosedFormPooling",
     "Downsampling",
     "LinearPool2d",
+    "Mixing",
+    "MixingPool2d",
     "Moments",
     "PoolingOperator",
     "PoolingReport",

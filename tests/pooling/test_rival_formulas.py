@@ -1,7 +1,8 @@
 """Every rival against its paper's formula, written out in loops, and against its limits.
 
 The loops work in float64 on small maps, some of which the blocks do not divide. The formulas of
-the two that work on frequencies are in test_spectral.py.
+those that work on frequencies, keep a phase or convolve are in test_spectral.py,
+test_rival_polyphase.py and test_rival_convolutions.py.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from foveapool.pooling import grid
 from foveapool.pooling.module import LinearPool2d
 from foveapool.pooling.rivals import LocalSgdPool, rival
 
-from .trained_rivals import KEEPING, LINEAR, Shape, random_maps, sizes, trained
+from .trained_rivals import LINEAR, Shape, random_maps, sizes, trained
 
-BLOCKWISE = [name for name in KEEPING if name not in ("blur", "spectral", "diffstride")]
+BLOCKWISE = ["average", "max", "mixed", "gated", "soft", "lip"]
 
 
 @pytest.fixture(autouse=True)
@@ -111,26 +112,55 @@ def test_block_formula_of_the_paper(name: str, in_shape: Shape, out_shape: Shape
     torch.testing.assert_close(module(maps), literal(name, maps, out_shape, module))
 
 
-@sizes
-def test_blur_is_the_binomial_filter_over_reflected_borders(
-    in_shape: Shape, out_shape: Shape
-) -> None:
+def blurred(maps: Tensor, strides: Shape, out_shape: Shape) -> Tensor:
+    """The binomial filter over reflected borders by loops."""
+
     def inside(place: int, size: int) -> int:
         if size == 1:
             return 0
         return -place if place < 0 else 2 * (size - 1) - place if place >= size else place
 
-    maps = random_maps(in_shape)
-    height, width = (math.ceil(i / o) for i, o in zip(in_shape, out_shape, strict=True))
-    wanted = torch.zeros(2, 3, *out_shape, dtype=torch.float64)
+    found = torch.zeros(*maps.shape[:2], *out_shape, dtype=torch.float64)
     for row in range(out_shape[0]):
         for column in range(out_shape[1]):
             for dy in (-1, 0, 1):
                 for dx in (-1, 0, 1):
-                    y = inside(row * height + dy, in_shape[0])
-                    x = inside(column * width + dx, in_shape[1])
-                    wanted[..., row, column] += (2 - abs(dy)) * (2 - abs(dx)) / 16 * maps[..., y, x]
+                    y = inside(row * strides[0] + dy, maps.shape[2])
+                    x = inside(column * strides[1] + dx, maps.shape[3])
+                    found[..., row, column] += (2 - abs(dy)) * (2 - abs(dx)) / 16 * maps[..., y, x]
+    return found
+
+
+@sizes
+def test_blur_is_the_binomial_filter_over_reflected_borders(
+    in_shape: Shape, out_shape: Shape
+) -> None:
+    maps = random_maps(in_shape)
+    height, width = (math.ceil(i / o) for i, o in zip(in_shape, out_shape, strict=True))
+    wanted = blurred(maps, (height, width), out_shape)
     torch.testing.assert_close(trained("blur", in_shape, out_shape)(maps), wanted)
+
+
+@sizes
+def test_max_blur_blurs_the_largest_values_of_blocks_from_every_pixel(
+    in_shape: Shape, out_shape: Shape
+) -> None:
+    maps = random_maps(in_shape)
+    height, width = (math.ceil(i / o) for i, o in zip(in_shape, out_shape, strict=True))
+    rows, columns = (out_shape[0] - 1) * height + 1, (out_shape[1] - 1) * width + 1
+    dense = torch.zeros(2, 3, rows, columns, dtype=torch.float64)
+    for y in range(rows):
+        for x in range(columns):
+            dense[..., y, x] = maps[..., y : y + height, x : x + width].amax((-2, -1))
+    wanted = blurred(dense, (height, width), out_shape)
+    torch.testing.assert_close(trained("max-blur", in_shape, out_shape)(maps), wanted)
+
+
+def test_max_blur_of_whole_blocks_is_dense_max_pooling_and_blur() -> None:
+    maps = random_maps((8, 6))
+    dense = nn.functional.max_pool2d(maps, 2, stride=1)
+    blur = rival("blur", 3, (7, 5), (4, 3)).double()
+    torch.testing.assert_close(trained("max-blur", (8, 6), (4, 3))(maps), blur(dense))
 
 
 @sizes

@@ -12,7 +12,9 @@ Shape = tuple[int, int]
 
 NAMES = sorted(RIVALS)
 LINEAR = ["sgd", "sgd-local"]
-KEEPING = [name for name in NAMES if name not in LINEAR]  # their channels as they are
+CONVOLVING = ["coordconv", "fconv", "lrlc"]
+KEEPING = [name for name in NAMES if name not in LINEAR + CONVOLVING]  # their channels as they are
+RANDOM = ["lps"]  # in training
 SIZES: list[tuple[Shape, Shape]] = [
     ((8, 6), (4, 3)),
     ((7, 7), (4, 4)),

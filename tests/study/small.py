@@ -6,6 +6,7 @@ from foveapool.runs import Runs
 from foveapool.study.engine import Engine, Here
 from foveapool.study.setting import Pool, Setting
 from foveapool.study.training import Means, Source, Training
+from foveapool.study.trial import scatter_at, solved
 from foveapool.training.recipe import Recipe
 
 SOURCE = Source("street-digits", options={"train_size": 160, "test_size": 64})
@@ -70,6 +71,17 @@ def training(*pools, seed=0, part=None, epochs=2, **more):
     made = tuple(pool if isinstance(pool, Pool) else Pool(*pool) for pool in pools)
     setting = Setting(made, width=4, **more)
     return Training(setting, SOURCE, replace(RECIPE, epochs=epochs), seed, part, 0.2)
+
+
+def fit_in_memory(trial, network, pool=None):
+    """The operator of a trial's last pool on a network trained without it; nothing is kept.
+
+    For forms that read what the convolution reads.
+    """
+    pool = pool or trial.setting.pools[-1]
+    site = network.site(pool.layer, trial.setting.placement_of(pool), pool.form)
+    scatter = scatter_at(network, trial.data, site.module, "cpu", pool=pool)
+    return solved(scatter, site.out_shape, pool)
 
 
 def engine(folder, said=None, report=lambda done: None):

@@ -92,18 +92,18 @@ def test_what_a_killed_process_left_of_a_scatter_is_removed(runs, monkeypatch):
 
 def test_each_pool_gets_what_its_choices_ask_for(runs):
     pools = [Pool("closed-form", 3, alpha, norm) for alpha in (5.0, 400.0) for norm in ("l1", "l2")]
-    found = [operators_of(training(pool), runs, CPU)[3] for pool in pools]
+    found = [operators_of(training(pool), runs, CPU)["3"] for pool in pools]
     assert [(f.settings.alpha, f.settings.norm) for f in found] == [
         (p.alpha, p.norm) for p in pools
     ]
     network = trial_of(training(), CPU).run()[0]
     for pool, operator in zip(pools, found, strict=True):
-        wanted = trial_of(training(pool), CPU).fit(network)
+        wanted = fit_in_memory(trial_of(training(pool), CPU), network)
         assert torch.equal(operator.weight, wanted.weight)
 
 
 def test_in_a_window_a_place_sees_its_neighbourhood_alone(runs, summed):
-    operator = operators_of(training(Pool("closed-form", 3, window=1)), runs, CPU)[3]
+    operator = operators_of(training(Pool("closed-form", 3, window=1)), runs, CPU)["3"]
     assert operator.settings.window == 1 and summed == ["down3"]
     seen = (operator.weight != 0).sum(-1)
     assert int(seen.max()) <= 9 < operator.weight.shape[-1]
@@ -122,7 +122,7 @@ def test_an_alpha_that_the_fit_chose_is_told(runs):
     each = training(Pool("closed-form", 3, "auto"))
     result = run_training(each, runs, CPU)
     (chosen,) = result["alphas"].values()
-    operator = operators_of(each, runs, CPU)[3]
+    operator = operators_of(each, runs, CPU)["3"]
     assert chosen == operator.settings.alpha > 0
     # The same operator that this alpha gives where it is asked for.
     assert torch.equal(operator.weight, weight(training(("closed-form", 3, chosen)), runs))
@@ -135,10 +135,10 @@ def test_a_second_layer_is_fitted_on_the_network_trained_with_the_first(runs, su
     both = training(first, second)
     found = operators_of(both, runs, CPU)
     own = trial_of(before, CPU)
-    network = own.run({3: own.fit(trial_of(training(), CPU).run()[0])})[0]
-    wanted = trial_of(both, CPU).fit(network, second)
-    assert torch.equal(found[2].weight, wanted.weight)
-    assert torch.equal(found[3].weight, weight(before, runs))
+    network = own.run({"3": fit_in_memory(own, trial_of(training(), CPU).run()[0])})[0]
+    wanted = fit_in_memory(trial_of(both, CPU), network, second)
+    assert torch.equal(found["2"].weight, wanted.weight)
+    assert torch.equal(found["3"].weight, weight(before, runs))
     assert runs.said == []
     run_training(both, runs, CPU)
 

@@ -54,7 +54,7 @@ def test_the_folder_gives_what_training_in_memory_gives(calm):
     network, result = trial_of(BASELINE, CPU).run()
     assert (result.test_error, result.train_loss) == (calm[0]["error"], calm[0]["loss"])
     own = trial_of(FITTED, CPU)
-    _, result = own.run({3: own.fit(network)})
+    _, result = own.run({"3": fit_in_memory(own, network)})
     assert (result.test_error, result.train_loss) == (calm[1]["error"], calm[1]["loss"])
     assert calm[1]["alphas"] == {"3": 25.0}
 

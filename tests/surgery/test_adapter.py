@@ -52,6 +52,7 @@ def test_two_files_hold_it_and_one_can_be_read_by_eye(tmp_path):
         "kind": "Conv2d",
         "in_channels": 4,
         "out_channels": 8,
+        "groups": 1,
         "bias": True,
         "kernel_size": [3, 3],
         "stride": [2, 2],

@@ -51,6 +51,21 @@ def test_a_fit_on_the_gpu_is_the_fit_on_the_cpu(mode):
     assert model(pictures().cuda()).is_cuda
 
 
+def test_mixings_on_the_gpu_are_those_on_the_cpu():
+    model, both = toy().cuda(), [MAIN, SHORTCUT]
+    fit = ClosedFormPooling(components=1).fit(model, loader(), both, "mix")
+    wanted = ClosedFormPooling(components=1).fit(toy(), loader(), both, "mix")
+    for name in both:
+        ours, theirs = fit.mixings_[name], wanted.mixings_[name]
+        assert ours.weight.is_cuda and abs(ours.explained - theirs.explained) < 1e-3
+    fit.replace(model, trainable=True)
+    model(pictures().cuda()).sum().backward()
+    assert model.block.main.mixing.weight.grad.is_cuda
+    restore(model)
+    ClosedFormPooling().fit(model, loader(), both, "mix", mixing="random").replace(model)
+    assert model(pictures().cuda()).is_cuda
+
+
 def test_autocast_gives_maps_of_its_type_and_a_fit():
     model = toy().cuda()
     maps, _ = next(capture(model, loader(), POOL, autocast=torch.bfloat16))

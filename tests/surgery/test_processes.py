@@ -43,10 +43,12 @@ def part(mine):
 
 def fitted(batches, model=None, **more):
     settings = more.pop("settings", {})
+    mixes = more.get("mode") == "mix"
     fit = ClosedFormPooling(**settings).fit(
-        model or toy(), batches, layers, unpack=lambda batch: batch, **more
+        model or toy(), batches, layers[:2] if mixes else layers, unpack=lambda batch: batch, **more
     )
-    return {name: operator.weight for name, operator in fit.operators_.items()}
+    found = fit.mixings_ if mixes else fit.operators_
+    return {name: each.weight for name, each in found.items()}
 
 
 uneven = ids < 12 if rank == 0 else ids >= 12
@@ -57,6 +59,7 @@ answers = {
     "drawn by id": fitted(part(uneven), settings={"class_cap": 12, "seed": 2}),
     "wrapped": fitted(part(uneven), model=DistributedDataParallel(toy())),
     "after": fitted(part(uneven), mode="after"),
+    "mix": fitted(part(uneven), mode="mix"),
 }
 
 passes.SAVE_SECONDS = -1.0
@@ -76,17 +79,17 @@ class Breaking(list):
             yield batch
 
 
-def gone_on(folder, reading):
-    # One process has lost its sums when both begin again.
+def gone_on(folder, reading, lost=True, **more):
+    # One process may have lost its sums when both begin again.
     try:
-        fitted(Breaking(part(uneven), reading), resume=folder)
+        fitted(Breaking(part(uneven), reading), resume=folder, **more)
     except OSError:
         assert (folder / f"process-{rank}" / "position.json").is_file()
     dist.barrier()
-    if rank == 1:
+    if rank == 1 and lost:
         for path in (folder / "process-1").iterdir():
             path.unlink()
-    answer = fitted(part(uneven), resume=folder)
+    answer = fitted(part(uneven), resume=folder, **more)
     dist.barrier()
     assert not folder.exists()
     return answer
@@ -94,6 +97,7 @@ def gone_on(folder, reading):
 
 answers["stopped in pass 1"] = gone_on(here / "one", 2)
 answers["stopped in pass 2"] = gone_on(here / "two", 3)
+answers["stopped in pass 3"] = gone_on(here / "three", 4, lost=False, mode="mix")
 torch.save(answers, here / f"rank{rank}")
 dist.destroy_process_group()
 """
@@ -124,14 +128,18 @@ ALONE = {
     "after": ({}, "after"),
     "stopped in pass 1": ({}, "replace"),
     "stopped in pass 2": ({}, "replace"),
+    "mix": ({}, "mix"),
+    "stopped in pass 3": ({}, "mix"),
 }
 
 
 @pytest.mark.parametrize(("scenario", "alone"), ALONE.items(), ids=ALONE)
 def test_two_processes_find_what_one_finds_alone(answers, scenario, alone):
     settings, mode = alone
-    wanted = ClosedFormPooling(**settings).fit(toy(), loader(), LAYERS, mode).operators_
-    for name in LAYERS:
+    layers = LAYERS[:2] if mode == "mix" else LAYERS
+    fit = ClosedFormPooling(**settings).fit(toy(), loader(), layers, mode)
+    wanted = fit.mixings_ if mode == "mix" else fit.operators_
+    for name in layers:
         one, other = (answer[scenario][name] for answer in answers)
         assert torch.equal(one, other)
         torch.testing.assert_close(one, wanted[name].weight, rtol=1e-5, atol=1e-6)

@@ -15,6 +15,8 @@ from .zoo import NETWORKS, TOKEN_NETWORKS, answer, batches, images, network
 
 networks = pytest.mark.parametrize("name", NETWORKS)
 MODES = ("replace", "after")
+# All kinds of convolutions: grouped, depthwise, with and without a bias, padded by themselves.
+MIXED = [name for name in NETWORKS if name not in ("lp-pooled", "average-pooled")]
 # One of each kind. (Not BiT: its convolutions come out wrong when nothing was replaced, too.)
 EXPORTED = ["resnet", "convnext", "mobilenet-v1", "efficientnet", "average-pooled", "lp-pooled"]
 
@@ -62,6 +64,33 @@ def test_every_layer_that_is_listed_can_be_fitted_replaced_trained_and_restored(
     assert list(after) == list(before)
     assert all(torch.equal(after[key], value) for key, value in before.items())
     assert not any(isinstance(module, StandIn) for module in model.modules())
+
+
+@pytest.mark.parametrize("name", MIXED)
+def test_every_convolution_that_is_listed_can_be_mixed_trained_saved_and_restored(name, tmp_path):
+    model, (pictures, _) = network(NETWORKS[name]), images(4)
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    wanted = answer(model, pictures).detach()
+    found = fp.downsampling_layers(model, pictures)
+    names = [each.name for each in found if not each.is_pooling]
+    assert names
+    fit = fp.ClosedFormPooling().fit(model, batches(), names, "mix")
+    assert all(each.explained < 1 for each in fit.mixings_.values())
+    assert max(each.explained for each in fit.mixings_.values()) > 0.1
+    done = fit.replace(model)
+    pooled = answer(model, pictures)
+    assert pooled.shape == wanted.shape and bool(pooled.isfinite().all())
+    pooled.square().sum().backward()
+    for change in done.changes:
+        assert float(change.new.mixing.weight.grad.abs().max()) > 0, change.names
+    fp.save(model, tmp_path)
+    fresh = network(NETWORKS[name])
+    fp.load(fresh, tmp_path)
+    assert torch.equal(answer(fresh, pictures), pooled)
+    assert sorted(fp.restore(model)) == sorted(names)
+    assert torch.equal(answer(model, pictures), wanted)
+    after = model.state_dict()
+    assert all(torch.equal(after[key], value) for key, value in before.items())
 
 
 @networks

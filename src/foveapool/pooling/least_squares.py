@@ -29,8 +29,8 @@ class Mixing:
     """A mixing that was solved for, and how much of the convolution's output it gives.
 
     `explained` is 1 - (mean squared error) / variance, both summed over the output channels and
-    taken over all samples and places that were seen. `ridge` was added to the variance of each
-    feature, as a share of it.
+    taken over all samples and places that were seen; below zero where there is no bias and the
+    output's mean is not met. `ridge` was added to the variance of each feature, as a share of it.
     """
 
     weight: Tensor  # (out_channels, components, in_channels / groups), float64

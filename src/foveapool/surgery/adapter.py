@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from foveapool.files import made_folder, write_text
+from foveapool.pooling.mixing import ChannelMixing, MixingPool2d
 from foveapool.pooling.module import LinearPool2d
 from foveapool.pooling.storage import ADAPTER_CONFIG as CONFIG
 from foveapool.pooling.storage import ADAPTER_WEIGHTS as WEIGHTS
@@ -25,9 +26,12 @@ from foveapool.pooling.storage import load_tensors, save_tensors
 from foveapool.surgery.geometry import pair, stride_of
 from foveapool.surgery.names import network_in, standins
 from foveapool.surgery.replace import Change, Replacement, replace
-from foveapool.surgery.standin import StandIn
+from foveapool.surgery.standin import StandIn, check_mode
 from foveapool.surgery.suited import check_pool, check_stage
 from foveapool.surgery.visit import module_named
+
+# What may stand behind a pooling: a 1x1 convolution in mode `replace`, or in mode `mix`.
+FOLLOWERS = ("project", "mixing")
 
 
 def save(model: nn.Module, folder: str | os.PathLike[str]) -> None:
@@ -50,9 +54,11 @@ def save(model: nn.Module, folder: str | os.PathLike[str]) -> None:
         key = next((k for k, other in pools.items() if _equal(other, pool)), f"pool.{len(pools)}")
         pools.setdefault(key, pool)
         tensors |= {f"{key}.{k}": v for k, v in _numbers(pools[key]).items()}
-        if standin.project is not None:
-            state = standin.project.state_dict()
-            tensors |= {f"project.{names[0]}.{k}": v for k, v in state.items()}
+        for part in FOLLOWERS:
+            follower: nn.Module | None = getattr(standin, part)
+            if follower is not None:
+                state = follower.state_dict()
+                tensors |= {f"{part}.{names[0]}.{k}": v for k, v in state.items()}
         layers.append({"names": names, "pool": key, **_described(standin, pool)})
     facts: dict[str, Any] = {"layers": layers}
     save_tensors(folder / WEIGHTS, "adapter", tensors, facts)
@@ -75,7 +81,12 @@ def _equal(one: LinearPool2d, other: LinearPool2d) -> bool:
 
 def _described(standin: StandIn, pool: LinearPool2d) -> dict[str, Any]:
     role = standin.role
-    return {
+    mixing = None
+    if standin.mixing is not None:
+        own = standin.mixing
+        mixing = {"components": own.components, "groups": own.groups}
+        mixing["bias"] = own.bias is not None
+    described = {
         "mode": role.mode,
         "in_shape": list(pool.in_shape),
         "out_shape": list(pool.out_shape),
@@ -85,6 +96,7 @@ def _described(standin: StandIn, pool: LinearPool2d) -> dict[str, Any]:
         "original": _identity(standin.original, standin),
         "read_shape": None if role.read_shape is None else list(role.read_shape),
     }
+    return described if mixing is None else described | {"mixing": mixing}
 
 
 def _identity(layer: nn.Module, sizes: Any = None) -> dict[str, Any]:
@@ -96,7 +108,7 @@ def _identity(layer: nn.Module, sizes: Any = None) -> dict[str, Any]:
     sizes = layer if sizes is None else sizes
     if isinstance(layer, nn.Conv2d):
         facts |= {"in_channels": layer.in_channels, "out_channels": layer.out_channels}
-        facts["bias"] = layer.bias is not None
+        facts |= {"groups": layer.groups, "bias": layer.bias is not None}
     if hasattr(sizes, "kernel_size"):
         facts["kernel_size"] = [int(size) for size in pair(sizes.kernel_size)]
     steps = stride_of(sizes)
@@ -120,7 +132,7 @@ def load(
         raise ValueError(
             f"{folder}: {CONFIG} and {WEIGHTS} belong to different adapters; save it again"
         )
-    pools = [_pool(tensors, layer) for layer in layers]
+    pools = [_pool(tensors, layer, folder) for layer in layers]
     for layer, pool in zip(layers, pools, strict=True):
         _check_fits(network_in(model), layer, pool, folder)
     _check_shared(network_in(model), layers, folder)
@@ -135,7 +147,7 @@ def load(
             on_resize=layer["on_resize"],
             in_shapes={layer["names"][0]: layer["read_shape"]},
         )
-        changes += [dataclasses.replace(change, random=False) for change in done.changes]
+        changes += [dataclasses.replace(each, origin="as it was saved") for each in done.changes]
         sizes += done.parameters
         project = changes[-1].new.project
         if project is not None:
@@ -152,16 +164,19 @@ def _config(path: Path) -> Any:
         raise ValueError(f"{path}: not a foveapool adapter's configuration ({error})") from error
 
 
-def _check_fits(model: nn.Module, layer: dict[str, Any], pool: LinearPool2d, folder: Path) -> None:
+def _check_fits(model: nn.Module, layer: dict[str, Any], pool: nn.Module, folder: Path) -> None:
     for name in layer["names"]:
         try:
             module = module_named(model, name)
         except ValueError as error:
             raise ValueError(f"{folder}: an adapter for another network: {error}") from error
         own, wanted = _identity(module), dict(layer["original"])
-        if not layer["project"]:
-            # Only the 1x1 convolution has the layer's bias; without one it does not matter.
-            wanted.pop("bias", None)
+        if layer["mode"] != "mix":
+            # Only a mixing has the layer's groups, and only a 1x1 convolution its bias; without
+            # one they do not matter.
+            wanted.pop("groups", None)
+            if not layer["project"]:
+                wanted.pop("bias", None)
         # Adapters of earlier versions say less.
         if not isinstance(module, StandIn) and {key: own.get(key) for key in wanted} != wanted:
             raise ValueError(
@@ -183,11 +198,25 @@ def _check_shared(model: nn.Module, layers: list[dict[str, Any]], folder: Path) 
         )
 
 
-def _pool(tensors: dict[str, Tensor], layer: dict[str, Any]) -> LinearPool2d:
-    """A layer's pooling, a module of its own even where the numbers are shared on disk."""
-    key = layer["pool"]
-    weight = tensors[f"{key}.weight"]
-    return LinearPool2d(
+def _pool(tensors: dict[str, Tensor], layer: dict[str, Any], folder: Path) -> nn.Module:
+    """A layer's pooling, a module of its own even where the numbers are shared on disk.
+
+    In mode `mix` with its mixing.
+    """
+    name, mode, key = layer["names"][0], layer["mode"], layer["pool"]
+    try:
+        check_mode(mode)
+    except ValueError as error:
+        raise ValueError(
+            f"{folder}: {error}, for {name}; load it with the version of foveapool that saved it"
+        ) from error
+    if (mode == "mix") != ("mixing" in layer):
+        raise ValueError(
+            f"{folder}: got mode {mode!r} for {name} and {'a' if 'mixing' in layer else 'no'} "
+            "mixing, wanted one in mode 'mix' and in no other; save it again"
+        )
+    weight = _tensor(tensors, f"{key}.weight", folder)
+    pool = LinearPool2d(
         weight,
         tensors.get(f"{key}.mean"),
         in_shape=layer["in_shape"],
@@ -195,3 +224,27 @@ def _pool(tensors: dict[str, Tensor], layer: dict[str, Any]) -> LinearPool2d:
         trainable=layer["trainable"],
         dtype=weight.dtype,
     )
+    if mode != "mix":
+        return pool
+    stem, sizes = f"mixing.{name}", layer["mixing"]
+    mixed = _tensor(tensors, f"{stem}.weight", folder)
+    state = {"weight": mixed}
+    if sizes["bias"]:
+        state["bias"] = _tensor(tensors, f"{stem}.bias", folder)
+    original = layer["original"]
+    mixing = ChannelMixing(original["in_channels"], original["out_channels"], **sizes)
+    wanted = {key: tuple(value.shape) for key, value in mixing.state_dict().items()}
+    got = {key: tuple(value.shape) for key, value in state.items()}
+    if got != wanted or mixing.components != pool.components:
+        raise ValueError(
+            f"{folder}: got a mixing of {got} behind {pool.components} components for {name}, "
+            f"wanted {wanted}; it is damaged: save it again"
+        )
+    mixing.to(mixed.dtype).load_state_dict(state)
+    return MixingPool2d(pool, mixing)
+
+
+def _tensor(tensors: dict[str, Tensor], name: str, folder: Path) -> Tensor:
+    if name not in tensors:
+        raise ValueError(f"{folder / WEIGHTS}: got no {name}, wanted it; save the adapter again")
+    return tensors[name]

@@ -6,7 +6,7 @@ the network is as its owner left it: mode, gradients, hooks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from typing import Any
 
@@ -17,7 +17,8 @@ from foveapool.surgery.batches import Labelled, Unpack, unpacked
 from foveapool.surgery.find import Downsampling, Layers, first_of, layers_seen
 from foveapool.surgery.geometry import Unstrided, check_subsamples
 from foveapool.surgery.names import matching, network_in
-from foveapool.surgery.standin import MODES, Mode, StandIn
+from foveapool.surgery.standin import Mode, StandIn, check_mode
+from foveapool.surgery.suited import check_can_mix
 from foveapool.surgery.visit import call, device_of, dry_run, module_named, version_of
 
 
@@ -32,7 +33,7 @@ def capture(
 ) -> Iterator[tuple[dict[str, Tensor], Labelled]]:
     """Yields ({layer: maps (B, C, H, W)}, batch) over a loader, on the network's device.
 
-    The maps are the layer's input, or in mode `after` its output at stride 1. `layer` may be an
+    The maps are the layer's input, in mode `after` its output at stride 1. `layer` may be an
     exact name, the end of names or a pattern, one of `downsampling_layers`, or several of these.
     `autocast` runs the network in that type. A layer that is passed several times shows what it
     reads the first time.
@@ -54,8 +55,7 @@ def shrinking(
     autocast: torch.dtype | None = None,
 ) -> dict[str, Downsampling]:
     """The layers that `layer` names, in the order of the forward pass, with their sizes."""
-    if mode not in MODES:
-        raise ValueError(f"mode: got {mode!r}, wanted one of {MODES}")
+    check_mode(mode)
     model = network_in(model)
     keys = _keys(layer)
     with _autocast(model, autocast):
@@ -75,8 +75,12 @@ def shrinking(
             )
         wanted |= names & set(found)
     targets = {name: each for name, each in found.items() if name in wanted}
-    for name, each in targets.items() if mode == "after" else ():
-        check_subsamples(name, model.get_submodule(name), each.in_shape, each.in_channels, model)
+    for name, each in targets.items():
+        module = model.get_submodule(name)
+        if mode == "mix":
+            check_can_mix(f"layer: {name}", module)
+        elif mode == "after":
+            check_subsamples(name, module, each.in_shape, each.in_channels, model)
     return targets
 
 
@@ -123,6 +127,15 @@ def maps_of(
             for name, x in maps.items():
                 maps[name] = _at_stride_one(model.get_submodule(name), x, targets[name])
     return maps
+
+
+def outputs_of(
+    model: nn.Module, maps: Mapping[str, Tensor], autocast: torch.dtype | None = None
+) -> dict[str, Tensor]:
+    """What the layers of these names make of their maps, in evaluation mode, without gradients."""
+    model = network_in(model)
+    with dry_run(model), _autocast(model, autocast):
+        return {name: module_named(model, name)(x) for name, x in maps.items()}
 
 
 def inputs_of(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import math
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,9 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from foveapool.pooling.grid import Centre
+from foveapool.pooling.grid import Centre, windows
+from foveapool.pooling.least_squares import Mixing, check_mixing_fits
+from foveapool.pooling.mixing import ChannelMixing, MixingPool2d
 from foveapool.pooling.module import LinearPool2d, usual_centre
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.pooling.precision import Precision
@@ -25,24 +29,27 @@ from foveapool.surgery.batches import Unpack
 from foveapool.surgery.find import Downsampling, Layers
 from foveapool.surgery.geometry import Pair
 from foveapool.surgery.kept import Kept, read_folder, write_folder
-from foveapool.surgery.passes import Passes, ScatterSettings
+from foveapool.surgery.names import network_in
+from foveapool.surgery.passes import Passes, ScatterSettings, mixing_sizes
 from foveapool.surgery.progress import Report, reporter
 from foveapool.surgery.reading import Reading
-from foveapool.surgery.replace import Replacement, replace
+from foveapool.surgery.replace import RANDOM, Replacement, replace
 from foveapool.surgery.resume import Shelf
-from foveapool.surgery.settings import plain_settings
-from foveapool.surgery.standin import Mode, OnResize
+from foveapool.surgery.settings import MixingStart, check_mixing_start, plain_settings
+from foveapool.surgery.standin import Mode, OnResize, check_mode
+from foveapool.surgery.visit import device_of
 
 
 class ClosedFormPooling:
     """Fits the pooling of one or more layers of a network.
 
     Settings are those of `solve_pooling` and `ScatterAccumulator`; `alpha="auto"` takes half of
-    trace(B)/N of each layer. `components=None` takes as many as fit the layer: C_out / C_in, or
-    one in mode `after`. `centre=None` is the paper's; in mode `after` it is "first", where the
-    layer has its own output, so that a large alpha leaves the network as it was. What was found
-    has names that end in an underscore: `layers_`, `scatters_`, `operators_` by layer; `scatter_`,
-    `operator_` of the only one.
+    trace(B)/N of each layer. `components=None` takes as many as fit the layer: C_out / C_in, one in
+    mode `after`, and in mode `mix` as many as the kernel has weights, if the scatter has so many.
+    `centre=None` is the paper's; in mode `after` it is "first", where the layer has its own
+    output, so that a large alpha leaves the network as it was. What was found has names that end
+    in an underscore: `layers_`, `scatters_`, `operators_`, `mixings_` by layer; `scatter_`,
+    `operator_`, `mixing_` of the only one.
 
     >>> model = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(), nn.Conv2d(4, 8, 3, 2, 1))
     >>> loader = [(torch.randn(40, 3, 8, 8), torch.arange(40) % 2)]
@@ -54,7 +61,9 @@ class ClosedFormPooling:
     layers_: dict[str, Downsampling]
     scatters_: dict[str, Scatter]
     operators_: dict[str, PoolingOperator]
+    mixings_: dict[str, Mixing]  # of mode `mix` with mixing="least-squares"
     mode_: Mode
+    mixing_start_: MixingStart
     seconds_: dict[str, float]  # what the passes and the solving took
 
     def __init__(
@@ -110,6 +119,7 @@ class ClosedFormPooling:
         layer: Layers,
         mode: Mode = "replace",
         *,
+        mixing: MixingStart = "least-squares",
         unpack: Unpack | None = None,
         autocast: torch.dtype | None = None,
         progress: bool | Report = False,
@@ -118,16 +128,21 @@ class ClosedFormPooling:
         """Reads the loader twice and solves for the pooling of every layer named; returns self.
 
         `layer` is an exact name, the end of names or a pattern, one of `downsampling_layers`, or
-        several; it has to read maps of one size. Mode `replace` fits on its input, mode `after` on
-        its output at stride 1. The loader yields (images, labels), dicts, or anything that
+        several; it has to read maps of one size. Modes `replace` and `mix` fit on its input, mode
+        `after` on its output at stride 1. In mode `mix` the loader is read once more for the 1x1
+        convolutions behind the poolings, see `fit_mixing`; with `mixing="random"` it is not, and
+        they start as random numbers. The loader yields (images, labels), dicts, or anything that
         `unpack(batch)` turns into (inputs, labels) or (inputs, labels, ids), the same samples in
-        both passes; where a class exceeds `class_cap`, in the same order or with ids. Under
+        all passes; where a class exceeds `class_cap`, in the same order or with ids. Under
         torch.distributed each process reads its own shard. `progress` is True or a function of
         `Progress`. `resume` names a folder for unfinished sums: a fit that was killed goes on
         there, if the loader keeps its order. A layer that one forward pass uses several times, as
         in a siamese network, is fitted on the maps of its first use, with a warning.
         """
         self._make_plain()
+        check_mode(mode)
+        check_mixing_start(mixing, mode)
+        mixes = mode == "mix" and mixing == "least-squares"
         settings = {name: getattr(self, name) for name in ScatterSettings.__dataclass_fields__}
         shelf = None if resume is None else Shelf(resume)
         reading = Reading(model, loader, layer, mode, unpack, autocast)
@@ -136,21 +151,95 @@ class ClosedFormPooling:
             report = stack.enter_context(reporter(progress))
             if shelf is not None:
                 stack.callback(shelf.release)
-            passes = Passes(reading, ScatterSettings(**settings), report, shelf)
-            for name, found in passes.prepare().items():
-                self._components(name, found, mode)
+            passes = Passes(reading, ScatterSettings(**settings), report, shelf, 2 + mixes)
+            components = {
+                name: self._components(name, found, mode)
+                for name, found in passes.prepare().items()
+            }
+            if mixes:
+                self._check_mixing_fits(model, passes.targets, components)
             scatters = passes.run()
             seconds = time.perf_counter() - begin
             self.layers_, self.scatters_, self.mode_ = passes.targets, scatters, mode
+            self.mixing_start_ = mixing
             self.operators_ = {}  # a failure below must not leave those of another fit
             self.solve()
             self.seconds_["passes"] = seconds
+            if mixes:
+                self._run_mixing(passes)
             if shelf is not None:
                 shelf.clear()
         return self
 
+    def fit_mixing(
+        self,
+        model: nn.Module,
+        loader: Iterable[Any],
+        *,
+        unpack: Unpack | None = None,
+        autocast: torch.dtype | None = None,
+        progress: bool | Report = False,
+    ) -> ClosedFormPooling:
+        """Reads the loader once for the mixings of mode `mix`; returns self.
+
+        They are the least-squares answer to "give what the convolution gave": from the pooled maps
+        of all samples (`class_cap` does not matter here) at all places to its output there, with a
+        bias if the convolution has one. `fit` does this by itself; call it when `solve` changed
+        the poolings. Nothing is kept for a killed one to go on.
+
+        Args:
+            model: The network of the fit, with the convolutions in place.
+            loader: As for `fit`; it may be another one, with other images.
+            unpack: As for `fit`.
+            autocast: As for `fit`.
+            progress: As for `fit`.
+
+        Raises:
+            ValueError: If the fit was in another mode, the network is another one, or the sums do
+                not fit into the memory.
+
+        >>> model = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.Conv2d(4, 8, 3, 2, 1))
+        >>> loader = [(torch.randn(40, 3, 8, 8), torch.arange(40) % 4)]
+        >>> fit = ClosedFormPooling().fit(model, loader, layer="1", mode="mix")
+        >>> fit.set_params(alpha=25.0).solve().fit_mixing(model, loader).mixing_.weight.shape
+        torch.Size([8, 9, 4])
+        """
+        self._check_has("operators_")
+        if self.mode_ != "mix":
+            raise ValueError(
+                f"fit_mixing: got a fit in mode {self.mode_!r}, wanted mode 'mix'; fit again with "
+                "mode='mix'"
+            )
+        components = {name: each.components for name, each in self.operators_.items()}
+        self._check_mixing_fits(model, self.layers_, components)
+        reading = Reading(model, loader, list(self.layers_), "mix", unpack, autocast)
+        with reporter(progress) as report:
+            passes = Passes(reading, ScatterSettings(class_cap=None), report, count=3)
+            for name, found in passes.prepare().items():
+                _check_same_layer(found, self.layers_[name])
+            self._run_mixing(passes)
+        return self
+
+    def _run_mixing(self, passes: Passes) -> None:
+        begin = time.perf_counter()
+        self.mixings_ = passes.fit_mixings(self.operators_)
+        self.mixing_start_ = "least-squares"
+        self.seconds_["mixing"] = time.perf_counter() - begin
+
+    def _check_mixing_fits(
+        self,
+        model: nn.Module,
+        layers: Mapping[str, Downsampling],
+        components: Mapping[str, int],
+    ) -> None:
+        sizes = {name: mixing_sizes(found, components[name]) for name, found in layers.items()}
+        check_mixing_fits(sizes, device_of(network_in(model)))
+
     def solve(self) -> ClosedFormPooling:
-        """Solves again on the scatter that is there, with the settings of now; returns self."""
+        """Solves again on the scatter that is there, with the settings of now; returns self.
+
+        The mixings of mode `mix` belong to the poolings before: call `fit_mixing` afterwards.
+        """
         self._check_has("scatters_")
         self._make_plain()
         begin = time.perf_counter()
@@ -160,13 +249,13 @@ class ClosedFormPooling:
             scatter = self.scatters_[name]
             wanted = self._components(name, found, self.mode_)
             if self.components is None:
-                wanted = min(wanted, scatter.rank_bound, scatter.panels.size)
+                wanted = min(wanted, scatter.rank_bound, self._places(scatter, found))
             # Branches that read one tensor and shrink it alike have one answer.
             key = (id(scatter), found.out_shape, wanted)
             if key not in solved:
                 solved[key] = self._solved(scatter, found.out_shape, wanted)
             operators[name] = solved[key]
-        self.operators_ = operators
+        self.operators_, self.mixings_ = operators, {}
         self.seconds_ = {"solve": time.perf_counter() - begin}
         return self
 
@@ -184,7 +273,17 @@ class ClosedFormPooling:
             alpha_unit=self.alpha_unit,
         )
 
+    def _places(self, scatter: Scatter, found: Downsampling) -> int:
+        """How many weights a row of the operator has."""
+        if self.window is None:
+            return scatter.panels.size
+        centre = self.centre or usual_centre(self.mode_)
+        return windows(scatter.in_shape, found.out_shape, self.window, centre).shape[1]
+
     def _components(self, name: str, found: Downsampling, mode: Mode) -> int:
+        if mode == "mix":
+            kernel = math.prod(found.kernel_size or (1, 1))
+            return self.components or min(kernel, math.prod(found.in_shape))
         keeps = mode == "after" or found.out_channels == found.in_channels
         if self.components is None:
             return 1 if keeps else found.components
@@ -205,8 +304,20 @@ class ClosedFormPooling:
         """The operator of the only layer."""
         return self._only("operators_")
 
-    def module(self, layer: str | None = None, trainable: bool = False) -> LinearPool2d:
-        """The pooling of a layer (of the only one, if there is one only) as a module."""
+    @property
+    def mixing_(self) -> Mixing:
+        """The mixing of the only layer, in mode `mix`."""
+        self._check_has("operators_")
+        self._check_mixed()
+        return self._only("mixings_")
+
+    def module(
+        self, layer: str | None = None, trainable: bool = False
+    ) -> LinearPool2d | MixingPool2d:
+        """The pooling of a layer (of the only one, if there is one only) as a module.
+
+        In mode `mix` with its mixing, which trains in any case.
+        """
         self._check_has("operators_")
         if layer is None:
             self._only("operators_")  # raises where there are several
@@ -215,13 +326,40 @@ class ClosedFormPooling:
             raise ValueError(f"layer: got {layer!r}, wanted one of {list(self.operators_)}")
         return self._made(layer, trainable)
 
-    def _made(self, layer: str, trainable: bool) -> LinearPool2d:
+    def _made(self, layer: str, trainable: bool) -> LinearPool2d | MixingPool2d:
         """The module of a layer, which tells `replace` how it was fitted."""
-        module = self.operators_[layer].module(trainable)
-        module.fitted_for, module.read_shape = self.mode_, self.layers_[layer].in_shape
-        return module
+        found = self.layers_[layer]
+        pool = self.operators_[layer].module(trainable)
+        pool.fitted_for, pool.read_shape = self.mode_, found.in_shape
+        if self.mode_ != "mix":
+            return pool
+        if self.mixing_start_ == "random":
+            sizes = mixing_sizes(found, pool.components)
+            mixing, origin = ChannelMixing(**asdict(sizes)), None
+            mixing.to(pool.weight.device)
+        else:
+            self._check_mixed()
+            mixing, origin = self.mixings_[layer].module(), self.mixings_[layer].in_words()
+        mixed = MixingPool2d(pool, mixing)
+        mixed.fitted_for, mixed.read_shape = self.mode_, found.in_shape
+        mixed.origin = origin or RANDOM
+        return mixed
 
-    def modules(self, trainable: bool = False) -> dict[str, LinearPool2d]:
+    def _check_mixed(self) -> None:
+        """Raises unless there is a mixing for each pooling."""
+        if self.mode_ == "mix" and self.mixing_start_ == "least-squares" and self.mixings_:
+            return
+        why = "the poolings were solved anew, and no pass for their mixings was finished since"
+        if self.mode_ != "mix":
+            why = f"it was fitted in mode {self.mode_!r}"
+        elif self.mixing_start_ == "random":
+            why = "it was fitted with mixing='random'"
+        raise ValueError(
+            f"mixings_: got none, since {why}, wanted those of mode 'mix'; call fit_mixing(model, "
+            "loader)" + ("" if self.mode_ == "mix" else " after fit(..., mode='mix')")
+        )
+
+    def modules(self, trainable: bool = False) -> dict[str, LinearPool2d | MixingPool2d]:
         """The poolings of all layers, as `replace` takes them; each knows the mode of this fit.
 
         Each layer has its own, also where branches have one operator.
@@ -238,15 +376,16 @@ class ClosedFormPooling:
         on_resize: OnResize = "error",
     ) -> Replacement:
         """Puts the poolings into `model`, in the mode they were fitted for."""
+        modules: Mapping[str, nn.Module] = self.modules(trainable)
         return replace(
             model,
-            self.modules(trainable),
+            modules,
             optimizer=optimizer,
             on_resize=on_resize,
         )
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Writes settings, scatter and operators into a folder; `load` reads them."""
+        """Writes settings and all that was found into a folder; `load` reads it."""
         self._check_has("operators_")
         self._make_plain()
         kept = Kept(
@@ -256,6 +395,8 @@ class ClosedFormPooling:
             self.layers_,
             self.scatters_,
             self.operators_,
+            self.mixing_start_,
+            self.mixings_,
         )
         write_folder(Path(folder), kept)
 
@@ -266,6 +407,7 @@ class ClosedFormPooling:
         fit = cls().set_params(**kept.settings)
         fit.mode_, fit.seconds_ = kept.mode, kept.seconds
         fit.layers_, fit.scatters_, fit.operators_ = kept.layers, kept.scatters, kept.operators
+        fit.mixing_start_, fit.mixings_ = kept.mixing, kept.mixings
         return fit
 
     def _only(self, attribute: str) -> Any:
@@ -281,6 +423,17 @@ class ClosedFormPooling:
     def _check_has(self, attribute: str) -> None:
         if not getattr(self, attribute, None):
             raise ValueError("ClosedFormPooling: not fitted yet; call fit(model, loader, layer)")
+
+
+def _check_same_layer(found: Downsampling, fitted: Downsampling) -> None:
+    """Raises unless a layer has the sizes of the one that was fitted."""
+    for name in ("in_channels", "out_channels", "in_shape", "out_shape", "groups", "bias"):
+        got, wanted = getattr(found, name), getattr(fitted, name)
+        if got != wanted:
+            raise ValueError(
+                f"model: got {name} {got} at {found.name}, wanted {wanted}, as in the fit; give "
+                "the network of the fit and images of the same size"
+            )
 
 
 def _parameter_names() -> list[str]:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from foveapool.surgery.geometry import POOLINGS, leaves_places_out
+from foveapool.surgery.geometry import POOLINGS, leaves_places_out, pair
 from foveapool.surgery.names import network_in
 from foveapool.surgery.visit import call, dry_run, first_line, version_of
 
@@ -33,6 +33,9 @@ class Downsampling:
     calls: int  # how often one forward pass goes through it
     alike: bool = True  # whether it reads maps of one size in all of these calls
     is_pooling: bool = False  # one of torch's, or made from one: it keeps the number of channels
+    kernel_size: tuple[int, int] | None = None  # of a convolution, and so the two below
+    groups: int = 1
+    bias: bool = False
 
 
 Layers = str | Downsampling | Sequence[str | Downsampling]
@@ -176,9 +179,15 @@ def _described(name: str, visits: Mapping[str, _Visit], read: Sequence[Any]) -> 
         if visit.version is not None and that.version == visit.version
     )
     ratio = target.shape[1] / source.shape[1]
+    layer = visit.module
+    convolution: dict[str, Any] = {}
+    if isinstance(layer, nn.Conv2d):
+        height, width = pair(layer.kernel_size)
+        convolution = {"kernel_size": (height, width), "groups": layer.groups}
+        convolution["bias"] = layer.bias is not None
     return Downsampling(
         name=name,
-        kind=type(visit.module).__name__,
+        kind=type(layer).__name__,
         in_channels=source.shape[1],
         out_channels=target.shape[1],
         in_shape=(source.shape[2], source.shape[3]),
@@ -188,5 +197,6 @@ def _described(name: str, visits: Mapping[str, _Visit], read: Sequence[Any]) -> 
         siblings=siblings,
         calls=len(read),
         alike=all(shape == read[0] for shape in read),
-        is_pooling=isinstance(visit.module, POOLINGS),
+        is_pooling=isinstance(layer, POOLINGS),
+        **convolution,
     )

@@ -1,4 +1,4 @@
-"""A finished fit as a folder: settings and layers as JSON, scatter and operators as safetensors.
+"""A finished fit as a folder: settings and layers as JSON, what was found as safetensors.
 
 What several layers share is one file, and one object again when it is read.
 """
@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from foveapool.files import made_folder, write_text
+from foveapool.pooling.least_squares import Mixing
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.pooling.scatter import Scatter
 from foveapool.pooling.storage import FIT_NOTE
 from foveapool.surgery.find import Downsampling
+from foveapool.surgery.settings import MixingStart
 from foveapool.surgery.standin import Mode
 
 FORMAT_VERSION = 1
@@ -23,7 +25,7 @@ FORMAT_VERSION = 1
 
 @dataclass(frozen=True)
 class Kept:
-    """What there is to keep of a fit; layers, scatters and operators by the layers' names."""
+    """What there is to keep of a fit; what was found, by the layers' names."""
 
     settings: dict[str, Any]
     mode: Mode
@@ -31,12 +33,15 @@ class Kept:
     layers: dict[str, Downsampling]
     scatters: dict[str, Scatter]
     operators: dict[str, PoolingOperator]
+    mixing: MixingStart = "least-squares"
+    mixings: dict[str, Mixing] = field(default_factory=dict)
 
 
 def write_folder(folder: Path, kept: Kept) -> None:
     """Puts a fit into a folder, in the place of one that may be there."""
     scatters, operators = _files("scatter", kept.scatters), _files("operator", kept.operators)
-    facts = {
+    mixings = _files("mixing", kept.mixings)
+    facts: dict[str, Any] = {
         "kind": "foveapool estimator",
         "format_version": FORMAT_VERSION,
         "settings": kept.settings,
@@ -46,17 +51,24 @@ def write_folder(folder: Path, kept: Kept) -> None:
         "scatters": scatters,
         "operators": operators,
     }
+    if kept.mode == "mix":
+        facts |= {"mixing": kept.mixing, "mixings": mixings}
     text = json.dumps(facts, indent=1)  # before anything of an older fit goes
     made_folder(folder, "a fit")
     older = _noted_files(folder / FIT_NOTE)
     # Gone first, written last and in one move: a folder with this file is complete.
     (folder / FIT_NOTE).unlink(missing_ok=True)
-    for files, values in ((scatters, kept.scatters), (operators, kept.operators)):
+    written: list[tuple[dict[str, str], Mapping[str, Any]]] = [
+        (scatters, kept.scatters),
+        (operators, kept.operators),
+        (mixings, kept.mixings),
+    ]
+    for files, values in written:
         for file, value in {files[name]: value for name, value in values.items()}.items():
             value.save(folder / file)
     write_text(folder / FIT_NOTE, text)
     # An older fit of more layers would be taken for a part of this one.
-    for name in older - {*scatters.values(), *operators.values()}:
+    for name in older - {name for files, _ in written for name in files.values()}:
         (folder / name).unlink(missing_ok=True)
 
 
@@ -65,6 +77,7 @@ def _noted_files(note: Path) -> set[str]:
     try:
         facts = _facts(note)
         names = [*facts["scatters"].values(), *facts["operators"].values()]
+        names += facts.get("mixings", {}).values()
         own = (name for name in names if Path(name).name == name)
         return {name for name in own if name.endswith(".safetensors")}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
@@ -86,6 +99,8 @@ def read_folder(folder: Path) -> Kept:
             {each["name"]: Downsampling(**each) for each in layers},
             _load_each(folder, facts["scatters"], Scatter.load),
             _load_each(folder, facts["operators"], PoolingOperator.load),
+            facts.get("mixing", "least-squares"),
+            _load_each(folder, facts.get("mixings", {}), Mixing.load),
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(

@@ -1,8 +1,9 @@
-"""The two passes over a loader that turn a network's maps into scatter, for several layers at once.
+"""The passes over a loader that turn a network's maps into scatter, for several layers at once.
 
-Pass 1 finds class sizes and channel moments, pass 2 the scatter. Under `torch.distributed` every
-process reads its own part of the data and all end with the same sums. With a folder to keep them
-in, sums are written down now and then, and an interrupted pass goes on from there.
+Pass 1 finds class sizes and channel moments, pass 2 the scatter; pass 3, in mode `mix`, the mixings
+behind the poolings. Under `torch.distributed` every process reads its own part of the data and all
+end with the same sums. With a folder to keep them in, sums are written down now and then, and an
+interrupted pass goes on from there.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field
+from hashlib import sha256
 from typing import Any
 
 import torch
@@ -19,12 +21,15 @@ from torch import Tensor
 
 from foveapool.pooling.accumulate import ScatterAccumulator
 from foveapool.pooling.incoming import distributed, from_all_processes
+from foveapool.pooling.least_squares import Mixing, MixingSizes, MixingSums, pooled_pieces
+from foveapool.pooling.module import LinearPool2d
 from foveapool.pooling.moments import ChannelMoments
+from foveapool.pooling.operator import PoolingOperator
 from foveapool.pooling.precision import Precision, check_precision
 from foveapool.pooling.scatter import Scatter, Weighting
 from foveapool.pooling.symmetric import Panels, check_fits
 from foveapool.surgery.batches import Labelled, check_rereadable
-from foveapool.surgery.capture import maps_of, shrinking
+from foveapool.surgery.capture import maps_of, outputs_of, shrinking
 from foveapool.surgery.classes import class_count, class_names, naming_classes
 from foveapool.surgery.find import Downsampling
 from foveapool.surgery.first_batch import taking
@@ -51,15 +56,18 @@ class ScatterSettings:
 
 @dataclass
 class Passes:
-    """The state of the two passes."""
+    """The state of the passes; `count` says how many there are to be."""
 
     reading: Reading
     settings: ScatterSettings
     report: Report
     shelf: Shelf | None = None
+    count: int = 2
     targets: dict[str, Downsampling] = field(default_factory=dict)
     moments: dict[str, ChannelMoments] = field(default_factory=dict)
     sums: dict[str, ScatterAccumulator] = field(default_factory=dict)
+    mixings: dict[str, MixingSums] = field(default_factory=dict)
+    pools: dict[str, LinearPool2d] = field(default_factory=dict)
     position: Position = field(default_factory=lambda: Position(1, 0))
     written: dict[str, bool] = field(default_factory=dict)
     first_labels: Tensor | None = None
@@ -77,13 +85,46 @@ class Passes:
                 self.sums = {name: self._summing(each) for name, each in self.moments.items()}
             self.position = Position(2, 0, self.position.batches)
             self._keep(self.sums)
-        self._through(self.sums)
+        if self.position.number == 2:
+            self._through(self.sums)
         if distributed():
             for each in self.sums.values():
                 each.all_reduce()
         with self._refusing():
             scatters = {name: _scatter(name, each) for name, each in self.sums.items()}
         return {name: scatters[self._source(name)] for name in self.targets}
+
+    def fit_mixings(self, operators: Mapping[str, PoolingOperator]) -> dict[str, Mixing]:
+        """Pass 3: the least-squares mixing behind the operator of every layer, by name.
+
+        All samples are taken, also where a class had to be drawn from for the scatter.
+        """
+        device = device_of(unwrapped(self.reading.model))
+        for name, operator in operators.items():
+            pool = operator.module().to(device)
+            self.pools[name] = pool
+            digest = sha256(pool.weight.cpu().numpy().tobytes()).hexdigest()[:16]
+            sizes = mixing_sizes(self.targets[name], operator.components)
+            self.mixings[name] = MixingSums(sizes, device, digest)
+        if self.position.number != 3 or not self._go_on_mixing(device):
+            total = self.position.batches if self.position.number == 2 else self.position.total
+            self.position = Position(3, 0, total)
+        self._through(self.mixings)
+        if distributed():
+            for each in self.mixings.values():
+                each.all_reduce()
+        return {name: each.solve() for name, each in self.mixings.items()}
+
+    def _go_on_mixing(self, device: torch.device) -> bool:
+        """Takes up the sums of an interrupted pass 3, if they are of these very poolings."""
+        assert self.shelf is not None, "a pass that goes on was kept somewhere"
+        kept = self.shelf.read_mixing(self.position, list(self.mixings), device)
+        same = all(kept[name].describes(each) for name, each in self.mixings.items())
+        if distributed():
+            same = all(from_all_processes(same))
+        if same:
+            self.mixings = kept
+        return same
 
     def prepare(self) -> dict[str, Downsampling]:
         """Finds the layers by means of a first batch, and what an interrupted run left behind."""
@@ -126,8 +167,8 @@ class Passes:
     def _through(self, takers: dict[str, Any]) -> None:
         """Gives every batch that is left in this pass to the accumulators."""
         position, reading = self.position, self.reading
-        total = reading.length() if position.number == 1 else position.total
-        clock = Clock(position.number, total, position.batches)
+        total = position.total or reading.length()
+        clock = Clock(position.number, total, position.batches, self.count)
         targets = {name: self.targets[name] for name in takers}
         saved = time.monotonic()
         done = position.batches
@@ -135,7 +176,10 @@ class Passes:
             maps = maps_of(
                 reading.model, batch, targets, reading.mode, reading.autocast, self.written
             )
-            self._take(takers, maps, batch)
+            if position.number == 3:
+                self._take_mixing(maps)
+            else:
+                self._take(takers, maps, batch)
             if position.number == 1:
                 self._check_drawn_alike()
             done += 1
@@ -161,6 +205,19 @@ class Passes:
                     taker.grow(class_count(batch.labels))
             with self._naming_classes():
                 taker.update(maps[name], batch.labels, batch.ids)
+
+    def _take_mixing(self, maps: dict[str, Tensor]) -> None:
+        outputs = outputs_of(self.reading.model, maps, self.reading.autocast)
+        for name, sums in self.mixings.items():
+            x, pool = maps[name], self.pools[name]
+            # In the type in which the maps are pooled in the network, or a better one.
+            pool.to(torch.promote_types(x.dtype, torch.float32))
+            numbers = sums.sizes.components * x.shape[1] * outputs[name].shape[2:].numel()
+            for piece in pooled_pieces(len(x), numbers, x.device):
+                try:
+                    sums.update(pool(x[piece].to(pool.weight)), outputs[name][piece])
+                except ValueError as error:
+                    raise ValueError(f"layer: {name}: {error}") from error
 
     def _compare(self, first: Labelled) -> None:
         """Notices at a pass's first batch that the loader does not keep its order."""
@@ -233,6 +290,11 @@ class Passes:
             window=settings.window,
             precision=settings.precision,
         )
+
+
+def mixing_sizes(found: Downsampling, components: int) -> MixingSizes:
+    """What the mixing behind a pooling with so many components mixes in a layer's place."""
+    return MixingSizes(found.in_channels, found.out_channels, components, found.groups, found.bias)
 
 
 def _scatter(name: str, sums: ScatterAccumulator) -> Scatter:

@@ -13,18 +13,19 @@ EVERY_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class Progress:
-    """After a batch: which pass of the two, how many batches of how many, seconds gone and left."""
+    """After a batch: which pass, how many batches of how many, seconds gone and left."""
 
     number: int
     batches: int
     total: int | None  # None while nobody knows
     seconds: float
     seconds_left: float | None
+    passes: int = 2  # how many there are; mode `mix` may have a third
 
     def __str__(self) -> str:
         of = "" if self.total is None else f" of {self.total}"
         left = "" if self.seconds_left is None else f", {self.seconds_left:.0f} s left"
-        return f"pass {self.number} of 2: {self.batches}{of} batches{left}"
+        return f"pass {self.number} of {self.passes}: {self.batches}{of} batches{left}"
 
 
 Report = Callable[[Progress], None]
@@ -60,7 +61,8 @@ def reporter(progress: bool | Report | None) -> Iterator[Report]:
 
         def report(now: Progress) -> None:
             if now.number not in tasks:
-                tasks[now.number] = display.add_task(f"pass {now.number} of 2", total=now.total)
+                title = f"pass {now.number} of {now.passes}"
+                tasks[now.number] = display.add_task(title, total=now.total)
             display.update(tasks[now.number], completed=now.batches, total=now.total)
 
         yield report
@@ -81,8 +83,8 @@ def _lines() -> Report:
 class Clock:
     """Times one pass and foretells its end from the batches done since it began or went on."""
 
-    def __init__(self, number: int, total: int | None, done: int = 0) -> None:
-        self.number, self.total, self.before = number, total, done
+    def __init__(self, number: int, total: int | None, done: int = 0, passes: int = 2) -> None:
+        self.number, self.total, self.before, self.passes = number, total, done, passes
         self.start = time.monotonic()
 
     def after(self, batches: int) -> Progress:
@@ -92,4 +94,4 @@ class Clock:
         left = None
         if self.total is not None and fresh:
             left = seconds / fresh * max(0, self.total - batches)
-        return Progress(self.number, batches, self.total, seconds, left)
+        return Progress(self.number, batches, self.total, seconds, left, self.passes)

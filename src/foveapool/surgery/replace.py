@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import warnings
 import weakref
 from collections.abc import Collection, Iterable, Mapping
@@ -12,12 +13,21 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from foveapool.pooling.mixing import ChannelMixing
 from foveapool.surgery.geometry import Pair, first_number
 from foveapool.surgery.names import given_way, matching, network_in, standins
 from foveapool.surgery.optimiser import Slot, check_knows, holds_any, swap_back, swap_parameters
-from foveapool.surgery.standin import MODES, ON_RESIZE, Mode, OnResize, StandIn
-from foveapool.surgery.suited import check_pool, check_stage, mode_of, warn_of_other_holders
+from foveapool.surgery.standin import ON_RESIZE, Mode, OnResize, StandIn, check_mode
+from foveapool.surgery.suited import (
+    check_pool,
+    check_stage,
+    mode_of,
+    split_mixing,
+    warn_of_other_holders,
+)
 from foveapool.surgery.visit import device_of
+
+RANDOM = "random: it has to learn"
 
 
 @dataclass(frozen=True)
@@ -28,18 +38,18 @@ class Change:
     old: nn.Module
     new: StandIn
     same_as: str | None = None  # the layer whose pooling was copied for this one
-    random: bool = True  # whether the numbers of a 1x1 convolution are; `load` knows better
+    # Where the numbers of a 1x1 convolution come from; a fit and `load` know better.
+    origin: str = RANDOM
 
     def __str__(self) -> str:
         new, notes = self.new, []
         mode, pool = new.role.mode, new.pool
-        if new.project is not None:
-            made = "random: it has to learn" if self.random else "as it was saved"
-            notes.append(f" and a 1x1 convolution ({made})")
+        if new.project is not None or new.mixing is not None:
+            notes.append(f" and a 1x1 convolution ({self.origin})")
         if self.same_as is not None:
             notes.append(f", a copy of that in {self.same_as}")
         hooks = len(self.old._forward_hooks) + len(self.old._forward_pre_hooks)
-        if hooks and mode == "replace":
+        if hooks and mode != "after":
             notes.append(f"; the old layer's hooks ({hooks}) rest until it is restored")
         line = f"{', '.join(self.names)}: {type(self.old).__name__} -> {mode} "
         return f"{line}{type(pool).__name__}({pool.extra_repr()}){''.join(notes)}"
@@ -72,14 +82,16 @@ def replace(
     names; layers of stride 1 among those it matches are passed over if the pooling halves maps.
     Every layer gets a pooling of its own: the first the very module, others copies of it, which
     train and are saved by themselves. `mode`, unless given, is the one that a pooling was fitted
-    for, or else `replace`. `optimizer` loses the parameters that left and gets those that came.
+    for, or else `replace`. Mode `mix` puts a 1x1 convolution behind the pooling: that of a
+    `MixingPool2d`, or a random one. `optimizer` loses the parameters that left and gets those that
+    came.
     With `on_resize="interpolate"` maps of another size are pooled by an operator carried over to
     it; otherwise they are an error. `in_shapes` tells mode `after` the size of a layer's input,
     where the layer has no stride, or pads by it, and the pooling was not fitted there. Nothing is
     changed if anything is wrong.
     """
-    if mode is not None and mode not in MODES:
-        raise ValueError(f"mode: got {mode!r}, wanted one of {MODES}")
+    if mode is not None:
+        check_mode(mode)
     if on_resize not in ON_RESIZE:
         raise ValueError(f"on_resize: got {on_resize!r}, wanted one of {ON_RESIZE}")
     model = _inside(model)
@@ -131,18 +143,28 @@ def _made(
     `places` are those it has already: a pooling that works there is copied.
     """
     changes: list[Change] = []
-    holders = {standin.pool: names[0] for standin, names in places.items()}
+    holders: dict[nn.Module | None, str] = {}
+    for standin, holding in places.items():
+        holders |= dict.fromkeys((standin.pool, standin.mixing), holding[0])
+    holders.pop(None, None)
     try:
         for layer, (names, pool) in chosen.items():
             shape = sizes.get(layer) or getattr(pool, "read_shape", None)
             if modes[layer] == "after":
                 check_stage(model, names[0], layer, pool, shape)
             # What is made in inference mode could never be trained.
+            parts = [part for part in split_mixing(pool) if part is not None]
+            holder = next((holders[part] for part in parts if part in holders), None)
             with torch.inference_mode(False):
-                own = copy.deepcopy(pool) if pool in holders else pool
+                own = pool if holder is None else copy.deepcopy(pool)
                 standin = _standin(model, layer, own, modes[layer], on_resize, shape)
-            changes.append(Change(names, layer, standin, holders.get(pool)))
-            holders.setdefault(pool, names[0])
+            change = Change(names, layer, standin, holder)
+            if len(parts) > 1:
+                origin = getattr(pool, "origin", None) or "as it was given"
+                change = dataclasses.replace(change, origin=origin)
+            changes.append(change)
+            for part in parts:
+                holders.setdefault(part, names[0])
     except BaseException:
         for change in changes:
             change.new.release()
@@ -221,15 +243,17 @@ def _standin(
     in_shape: Pair | None,
 ) -> StandIn:
     like = first_number(layer, model)
-    project = None
-    if mode == "replace" and isinstance(layer, nn.Conv2d):
-        given = getattr(pool, "components", 1) * layer.in_channels
-        if given != layer.out_channels:
-            project = nn.Conv2d(given, layer.out_channels, 1, bias=layer.bias is not None)
-            project.to(like)
     _leave_inference(pool)
     pool.to(like)
-    return StandIn(layer, pool, mode, project, in_shape, on_resize)
+    pool, mixing = split_mixing(pool)
+    project, components = None, getattr(pool, "components", 1)
+    if isinstance(layer, nn.Conv2d):
+        sizes, biased = (layer.in_channels, layer.out_channels), layer.bias is not None
+        if mode == "mix" and mixing is None:
+            mixing = ChannelMixing(*sizes, components, layer.groups, biased).to(like)
+        elif mode == "replace" and components * sizes[0] != sizes[1]:
+            project = nn.Conv2d(components * sizes[0], sizes[1], 1, bias=biased).to(like)
+    return StandIn(layer, pool, mode, project, in_shape, on_resize, mixing)
 
 
 def _leave_inference(pool: nn.Module) -> None:

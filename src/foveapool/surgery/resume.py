@@ -10,11 +10,11 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
@@ -22,14 +22,17 @@ from torch import nn
 from foveapool.files import held, made_folder, write_text
 from foveapool.pooling.accumulate import ScatterAccumulator
 from foveapool.pooling.incoming import distributed
+from foveapool.pooling.least_squares import MixingSums
 from foveapool.pooling.moments import ChannelMoments
 from foveapool.surgery.batches import Labelled, leaves
 from foveapool.surgery.visit import unwrapped
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True)
 class Position:
-    """Pass 1 or 2, batches done in it, and for pass 2 how many there are."""
+    """Pass 1, 2 or 3, batches done in it, and behind pass 1 how many there are."""
 
     number: int
     batches: int
@@ -88,23 +91,42 @@ class Shelf:
         digests = {"fingerprint": self._fingerprint, "first_batch": self._first_batch}
         note = {**digests, **asdict(position)}
         write_text(self.folder / "position.json", json.dumps(note))
+        stems = [stem, _second_pass(position)] if position.number == 3 else [stem]
         for old in self.folder.glob("*.safetensors"):
-            if not old.name.startswith(stem + "-"):
+            if not old.name.startswith(tuple(f"{each}-" for each in stems)):
                 old.unlink(missing_ok=True)
 
     def read(self, names: Sequence[str], device: torch.device) -> Found | None:
-        """The sums that were kept, by layer; None if there are none."""
+        """The sums that were kept, by layer; None if there are none.
+
+        In pass 3 these are the finished ones of pass 2; `read_mixing` has its own.
+        """
         note = self._note()
         if note is None:
             return None
         position = Position(note["number"], note["batches"], note["total"])
-        stem = f"{position.number}-{position.batches}"
-        files = [self.folder / f"{stem}-{index}.safetensors" for index in range(len(names))]
-        pairs = list(zip(names, files, strict=True))
+        if position.number == 1:
+            stem = f"1-{position.batches}"
+            return position, self._load_each(ChannelMoments.load, stem, names, device), {}
+        stem = f"2-{position.batches}" if position.number == 2 else _second_pass(position)
+        return position, {}, self._load_each(ScatterAccumulator.load, stem, names, device)
+
+    def read_mixing(
+        self, position: Position, names: Sequence[str], device: torch.device
+    ) -> dict[str, MixingSums]:
+        """The sums of pass 3 at a position that `read` gave, by layer."""
+        return self._load_each(MixingSums.load, f"3-{position.batches}", names, device)
+
+    def _load_each(
+        self,
+        load: Callable[[Path, torch.device], T],
+        stem: str,
+        names: Sequence[str],
+        device: torch.device,
+    ) -> dict[str, T]:
+        files = {n: self.folder / f"{stem}-{i}.safetensors" for i, n in enumerate(names)}
         try:
-            if position.number == 1:
-                return position, {n: ChannelMoments.load(f, device) for n, f in pairs}, {}
-            return position, {}, {n: ScatterAccumulator.load(f, device) for n, f in pairs}
+            return {name: load(file, device) for name, file in files.items()}
         except FileNotFoundError as error:
             raise FileNotFoundError(f"{error}; {self._anew}") from error
         except (ValueError, KeyError, TypeError) as error:
@@ -140,6 +162,11 @@ class Shelf:
         if missing:
             raise ValueError(f"{path}: got no {', '.join(sorted(missing))}; {self._anew}")
         return note
+
+
+def _second_pass(position: Position) -> str:
+    """How the files of the finished second pass begin."""
+    return f"2-{position.total}"
 
 
 def fingerprint(model: nn.Module, facts: Mapping[str, Any]) -> str:

@@ -7,11 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, Literal
 
 from foveapool.pooling.precision import PRECISIONS
 from foveapool.pooling.scatter import WEIGHTINGS
 from foveapool.pooling.solve import check_choices
+
+# How the mixing of mode `mix` starts.
+MixingStart = Literal["least-squares", "random"]
+MIXING_STARTS: tuple[MixingStart, ...] = ("least-squares", "random")
 
 # The least that each may be, where it is not None.
 _LEAST = {"components": 1, "window": 0, "class_cap": 2, "num_classes": 2}
@@ -45,6 +49,16 @@ def plain_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
         if plain[name] < least:
             raise ValueError(f"{name}: got {plain[name]}, wanted {least} or more, or None")
     return plain
+
+
+def check_mixing_start(mixing: str, mode: str) -> None:
+    """Raises a ValueError unless a fit in that mode can have its mixing start so."""
+    if mixing not in MIXING_STARTS:
+        raise ValueError(f"mixing: got {mixing!r}, wanted one of {MIXING_STARTS}")
+    if mixing == "random" and mode != "mix":
+        raise ValueError(
+            f"mixing: got {mixing!r} in mode {mode!r}, wanted it left out: only mode 'mix' mixes"
+        )
 
 
 def _plain(value: Any) -> Any:

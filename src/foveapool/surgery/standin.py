@@ -12,15 +12,22 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from foveapool.pooling.mixing import ChannelMixing, pool_and_mix
 from foveapool.pooling.module import LinearPool2d, linear_pool2d
 from foveapool.surgery.geometry import Pair, Unstrided, out_shape_of
 from foveapool.surgery.optimiser import Slot
 from foveapool.surgery.visit import version_of
 
-Mode = Literal["replace", "after"]
+Mode = Literal["replace", "mix", "after"]
 OnResize = Literal["error", "interpolate"]
-MODES = ("replace", "after")
+MODES = ("replace", "mix", "after")
 ON_RESIZE = ("error", "interpolate")
+
+
+def check_mode(mode: str) -> None:
+    """Raises a ValueError unless there is such a mode."""
+    if mode not in MODES:
+        raise ValueError(f"mode: got {mode!r}, wanted one of {MODES}")
 
 
 @dataclass
@@ -38,8 +45,9 @@ class Role:
 class StandIn(nn.Module):
     """Pools in the place of `original`, which is kept aside for `restore`.
 
-    Mode `replace`: the pooling instead of the layer. Mode `after`: the layer at stride 1, then the
-    pooling. A 1x1 convolution `project` follows where the channels would not agree otherwise.
+    Mode `replace`: the pooling instead of the layer; a 1x1 convolution `project` follows where the
+    channels would not agree otherwise. Mode `mix`: the pooling and the 1x1 convolution `mixing`.
+    Mode `after`: the layer at stride 1, then the pooling.
     The original's plain attributes (stride, kernel_size, ...) can be read here as they were:
     networks look at them when they pad.
     """
@@ -55,6 +63,7 @@ class StandIn(nn.Module):
         project: nn.Module | None = None,
         in_shape: Pair | None = None,
         on_resize: OnResize = "error",
+        mixing: ChannelMixing | None = None,
     ) -> None:
         super().__init__()
         for name, value in _plain_attributes(original).items():
@@ -66,7 +75,7 @@ class StandIn(nn.Module):
         if mode == "after":
             shape: Any = pool
             self.stage = Unstrided(original, in_shape or shape.in_shape, shape.out_shape)
-        self.pool, self.project = pool, project
+        self.pool, self.project, self.mixing = pool, project, mixing
         self._carried: dict[tuple[Pair, Pair], Tensor] = {}  # the operator for other sizes
         self._out_shapes: dict[Pair, Pair] = {}  # the original's, for other sizes
         # The weights, when that was, and their numbers if they train.
@@ -75,14 +84,21 @@ class StandIn(nn.Module):
 
     @property
     def weight(self) -> Tensor:
-        """The layer's own weights, or the pooling's: networks look at their dtype and device."""
+        """The layer's own weights, or what came instead: networks look at dtype and device."""
+        if self.mixing is not None:
+            return self.mixing.weight
         return self.pool.weight if self.stage is None else self.stage.layer.weight
 
     @property
     def bias(self) -> Tensor | None:
         """What is added to each channel, as far as a layer of its own does that."""
-        adding = self.project if self.stage is None else self.stage.layer
+        adding = self._follower if self.stage is None else self.stage.layer
         return getattr(adding, "bias", None)
+
+    @property
+    def _follower(self) -> nn.Module | None:
+        """The 1x1 convolution behind the pooling, if there is one."""
+        return self.project if self.mixing is None else self.mixing
 
     def release(self) -> nn.Module:
         """The original as it was, in the mode that its place has now."""
@@ -93,13 +109,15 @@ class StandIn(nn.Module):
     def forward(self, input: Tensor) -> Tensor:
         """What the network wanted from the original, pooled; `input` is torch's name for it."""
         maps = input if self.stage is None else self.stage(input)
-        pool = self.pool
-        if self.role.on_resize == "interpolate" and isinstance(pool, LinearPool2d):
-            resized = tuple(maps.shape[2:]) != pool.in_shape
-            maps = self._interpolated(maps, self._target(input)) if resized else pool(maps)
+        pool, follower = self.pool, self._follower
+        resizes = self.role.on_resize == "interpolate" and isinstance(pool, LinearPool2d)
+        if resizes and tuple(maps.shape[2:]) != pool.in_shape:
+            maps = self._interpolated(maps, self._target(input))
+        elif self.mixing is not None:
+            return pool_and_mix(maps, pool, self.mixing)
         else:
             maps = pool(maps)
-        return maps if self.project is None else self.project(maps)
+        return maps if follower is None else follower(maps)
 
     def _interpolated(self, x: Tensor, target: Pair) -> Tensor:
         pool, shape = self.pool, (x.shape[2], x.shape[3])

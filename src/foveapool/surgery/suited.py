@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import nn
 
+from foveapool.pooling.mixing import ChannelMixing, MixingPool2d
 from foveapool.pooling.module import LinearPool2d
 from foveapool.surgery.geometry import POOLINGS, Pair, check_subsamples
 from foveapool.surgery.standin import Mode, StandIn
@@ -21,13 +22,54 @@ def mode_of(name: str, pool: nn.Module, mode: Mode | None) -> Mode:
             f"mode: got {mode!r} for {name}, wanted {fitted!r}, which its pooling was fitted for; "
             "leave mode out, or fit in the other mode"
         )
-    return mode or fitted or "replace"
+    return mode or fitted or ("mix" if isinstance(pool, MixingPool2d) else "replace")
+
+
+def split_mixing(pool: nn.Module) -> tuple[nn.Module, ChannelMixing | None]:
+    """The pooling, and the mixing that was handed over with it, if one was."""
+    return (pool.pool, pool.mixing) if isinstance(pool, MixingPool2d) else (pool, None)
+
+
+def check_can_mix(name: str, layer: nn.Module) -> None:
+    """Raises a ValueError unless mode `mix` can do the layer's work."""
+    if not isinstance(layer, nn.Conv2d):
+        raise ValueError(
+            f"{name}: got a {type(layer).__name__} for mode 'mix', wanted an nn.Conv2d: mixing "
+            "makes a convolution's channels, and a pooling keeps those it reads; use mode "
+            "'replace' or 'after'"
+        )
+
+
+def _check_mixing(name: str, layer: nn.Conv2d, pool: nn.Module, mixing: ChannelMixing) -> None:
+    own = (layer.in_channels, layer.out_channels)
+    if (mixing.in_channels, mixing.out_channels) != own:
+        raise ValueError(
+            f"{name}: got a mixing of {mixing.in_channels} to {mixing.out_channels} channels, "
+            f"wanted {own[0]} to {own[1]}; was it fitted on another layer?"
+        )
+    components = getattr(pool, "components", 1)
+    if mixing.components != components:
+        raise ValueError(
+            f"{name}: got a mixing for {mixing.components} components, wanted {components}, as "
+            "many as its pooling has"
+        )
 
 
 def check_pool(name: str, layer: nn.Module, pool: nn.Module, mode: Mode) -> None:
     """Raises a ValueError unless `pool` can stand in for `layer`."""
     if isinstance(layer, StandIn):
         raise ValueError(f"{name}: is replaced already; call restore(model) first")
+    pool, mixing = split_mixing(pool)
+    if mode == "mix":
+        check_can_mix(name, layer)
+    if mixing is not None:
+        if mode != "mix":
+            raise ValueError(
+                f"{name}: got a MixingPool2d for mode {mode!r}, wanted mode 'mix', or its `pool` "
+                "alone"
+            )
+        assert isinstance(layer, nn.Conv2d)
+        _check_mixing(name, layer, pool, mixing)
     if mode == "after" and not isinstance(pool, LinearPool2d):
         raise ValueError(
             f"{name}: got a {type(pool).__name__} for mode 'after', wanted a LinearPool2d"
@@ -44,7 +86,7 @@ def check_pool(name: str, layer: nn.Module, pool: nn.Module, mode: Mode) -> None
             )
         )
     if pool.mean is not None and isinstance(layer, nn.Conv2d):
-        wanted = layer.in_channels if mode == "replace" else layer.out_channels
+        wanted = layer.out_channels if mode == "after" else layer.in_channels
         if len(pool.mean) != wanted:
             raise ValueError(
                 f"{name}: got a pooling for {len(pool.mean)} channels, wanted {wanted} in mode "
