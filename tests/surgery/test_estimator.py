@@ -25,11 +25,13 @@ def by_hand(model: nn.Module, layer: str, mode: str, out_shape: tuple[int, int],
     moments = ChannelMoments(3, dead_channels="ignore")
     for maps, labels in batches:
         moments.update(maps, labels)
-    accumulator = ScatterAccumulator(moments.compute())
+    window = 2 if mode == "after" else None
+    accumulator = ScatterAccumulator(moments.compute(), window=window)
     for maps, labels in batches:
         accumulator.update(maps, labels)
     centre = "first" if mode == "after" else "paper"
-    return solve_pooling(accumulator.compute(), out_shape, components=components, centre=centre)
+    scatter = accumulator.compute()
+    return solve_pooling(scatter, out_shape, components=components, centre=centre, window=window)
 
 
 # Settings

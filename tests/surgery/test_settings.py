@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from foveapool import ClosedFormPooling
+from foveapool.surgery.settings import window_of
 
 from .toys import MAIN, loader, toy
 
@@ -37,6 +38,7 @@ WRONG = [
     {"seed": None},
     {"window": 1.5},
     {"window": -2},
+    {"window": "wide"},
     {"class_cap": "all"},
     {"class_cap": 1},
     {"num_classes": "ten"},
@@ -108,3 +110,27 @@ def test_settings_that_were_changed_are_checked_before_solving_again():
     fit = ClosedFormPooling().fit(toy(), loader(), MAIN)
     with pytest.raises(ValueError, match="components: got '2', wanted a whole number or None"):
         fit.set_params(components="2").solve()
+
+
+@pytest.mark.parametrize(
+    ("mode", "in_shape", "out_shape", "wanted"),
+    [
+        ("replace", (32, 32), (16, 16), None),
+        ("mix", (32, 32), (16, 16), None),
+        ("after", (32, 32), (16, 16), 2),
+        ("after", (9, 7), (5, 4), 2),
+        ("after", (32, 16), (8, 8), 4),
+    ],
+)
+def test_a_window_that_is_left_out_follows_mode_and_stride(mode, in_shape, out_shape, wanted):
+    assert window_of("auto", mode, in_shape, out_shape) == wanted
+    assert window_of(None, mode, in_shape, out_shape) is None
+    assert window_of(7, mode, in_shape, out_shape) == 7
+
+
+def test_behind_a_convolution_a_position_sees_five_by_five_pixels_unless_told():
+    model = toy()
+    local = ClosedFormPooling().fit(model, loader(), MAIN, "after").operator_
+    whole = ClosedFormPooling(window=None).fit(model, loader(), MAIN, "after").operator_
+    assert (local.settings.window, whole.settings.window) == (2, None)
+    assert int((local.weight[0, 5] != 0).sum()) == 25 < int((whole.weight[0, 5] != 0).sum())

@@ -27,7 +27,6 @@ from foveapool.pooling.signs import Sign
 from foveapool.pooling.solve import Alpha, AlphaUnit, Norm, solve_pooling
 from foveapool.surgery.batches import Unpack
 from foveapool.surgery.find import Downsampling, Layers
-from foveapool.surgery.geometry import Pair
 from foveapool.surgery.kept import Kept, read_folder, write_folder
 from foveapool.surgery.names import network_in
 from foveapool.surgery.passes import Passes, ScatterSettings, mixing_sizes
@@ -35,7 +34,13 @@ from foveapool.surgery.progress import Report, reporter
 from foveapool.surgery.reading import Reading
 from foveapool.surgery.replace import RANDOM, Replacement, replace
 from foveapool.surgery.resume import Shelf
-from foveapool.surgery.settings import MixingStart, check_mixing_start, plain_settings
+from foveapool.surgery.settings import (
+    MixingStart,
+    Window,
+    check_mixing_start,
+    plain_settings,
+    window_of,
+)
 from foveapool.surgery.standin import Mode, OnResize, check_mode
 from foveapool.surgery.visit import device_of
 
@@ -47,9 +52,10 @@ class ClosedFormPooling:
     trace(B)/N of each layer. `components=None` takes as many as fit the layer: C_out / C_in, one in
     mode `after`, and in mode `mix` as many as the kernel has weights, if the scatter has so many.
     `centre=None` is the paper's; in mode `after` it is "first", where the layer has its own
-    output, so that a large alpha leaves the network as it was. What was found has names that end
-    in an underscore: `layers_`, `scatters_`, `operators_`, `mixings_` by layer; `scatter_`,
-    `operator_`, `mixing_` of the only one.
+    output, so that a large alpha leaves the network as it was. `window="auto"` is the whole map,
+    and in mode `after` as many pixels around that centre as the layer's stride: 5 x 5 at stride 2.
+    What was found has names that end in an underscore: `layers_`, `scatters_`, `operators_`,
+    `mixings_` by layer; `scatter_`, `operator_`, `mixing_` of the only one.
 
     >>> model = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(), nn.Conv2d(4, 8, 3, 2, 1))
     >>> loader = [(torch.randn(40, 3, 8, 8), torch.arange(40) % 2)]
@@ -76,7 +82,7 @@ class ClosedFormPooling:
         centre: Centre | None = None,
         sign: Sign = "neighbour",
         solver: str = "auto",
-        window: int | None = None,
+        window: Window = "auto",
         weighting: Weighting = "balanced",
         normalise: bool = True,
         class_cap: int | None = 10_000,
@@ -253,32 +259,36 @@ class ClosedFormPooling:
             # Branches that read one tensor and shrink it alike have one answer.
             key = (id(scatter), found.out_shape, wanted)
             if key not in solved:
-                solved[key] = self._solved(scatter, found.out_shape, wanted)
+                solved[key] = self._solved(scatter, found, wanted)
             operators[name] = solved[key]
         self.operators_, self.mixings_ = operators, {}
         self.seconds_ = {"solve": time.perf_counter() - begin}
         return self
 
-    def _solved(self, scatter: Scatter, out_shape: Pair, components: int) -> PoolingOperator:
+    def _window(self, found: Downsampling) -> int | None:
+        return window_of(self.window, self.mode_, found.in_shape, found.out_shape)
+
+    def _solved(self, scatter: Scatter, found: Downsampling, components: int) -> PoolingOperator:
         return solve_pooling(
             scatter,
-            out_shape,
+            found.out_shape,
             alpha=self.alpha,
             components=components,
             norm=self.norm,
             centre=self.centre or usual_centre(self.mode_),
             sign=self.sign,
             solver=self.solver,
-            window=self.window,
+            window=self._window(found),
             alpha_unit=self.alpha_unit,
         )
 
     def _places(self, scatter: Scatter, found: Downsampling) -> int:
         """How many weights a row of the operator has."""
-        if self.window is None:
+        window = self._window(found)
+        if window is None:
             return scatter.panels.size
         centre = self.centre or usual_centre(self.mode_)
-        return windows(scatter.in_shape, found.out_shape, self.window, centre).shape[1]
+        return windows(scatter.in_shape, found.out_shape, window, centre).shape[1]
 
     def _components(self, name: str, found: Downsampling, mode: Mode) -> int:
         if mode == "mix":

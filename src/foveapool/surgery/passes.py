@@ -36,6 +36,7 @@ from foveapool.surgery.first_batch import taking
 from foveapool.surgery.progress import Clock, Report
 from foveapool.surgery.reading import Reading
 from foveapool.surgery.resume import Found, Position, Shelf, batch_digest, fingerprint
+from foveapool.surgery.settings import Window, window_of
 from foveapool.surgery.visit import device_of, unwrapped
 
 SAVE_SECONDS = 30.0
@@ -50,7 +51,7 @@ class ScatterSettings:
     normalise: bool = True
     class_cap: int | None = 10_000
     seed: int = 0
-    window: int | None = None
+    window: Window = "auto"
     precision: Precision = "ieee"
 
 
@@ -82,7 +83,7 @@ class Passes:
             self._reduce_moments()
             with self._refusing():
                 self._check_drawn_alike()
-                self.sums = {name: self._summing(each) for name, each in self.moments.items()}
+                self.sums = {name: self._summing(name, each) for name, each in self.moments.items()}
             self.position = Position(2, 0, self.position.batches)
             self._keep(self.sums)
         if self.position.number == 2:
@@ -198,8 +199,7 @@ class Passes:
         for name, taker in takers.items():
             if isinstance(taker, ChannelMoments):
                 if taker.in_shape is None:
-                    window = self.settings.window
-                    panels = Panels.for_grid(tuple(maps[name].shape[2:]), window)
+                    panels = Panels.for_grid(tuple(maps[name].shape[2:]), self._window(name))
                     check_fits(panels, maps[name].device)
                 if self._classes_unknown and len(batch.labels):
                     taker.grow(class_count(batch.labels))
@@ -281,13 +281,17 @@ class Passes:
                 each.grow(max(from_all_processes(each.settings.num_classes)))
             each.all_reduce()
 
-    def _summing(self, moments: ChannelMoments) -> ScatterAccumulator:
+    def _window(self, name: str) -> int | None:
+        found = self.targets[name]
+        return window_of(self.settings.window, self.reading.mode, found.in_shape, found.out_shape)
+
+    def _summing(self, name: str, moments: ChannelMoments) -> ScatterAccumulator:
         settings = self.settings
         return ScatterAccumulator(
             moments.compute(),
             weighting=settings.weighting,
             normalise=settings.normalise,
-            window=settings.window,
+            window=self._window(name),
             precision=settings.precision,
         )
 

@@ -5,6 +5,7 @@ Each setting for itself: what depends on the network or the data is noticed wher
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from numbers import Integral, Real
 from typing import Any, Literal
@@ -13,6 +14,8 @@ from foveapool.pooling.precision import PRECISIONS
 from foveapool.pooling.scatter import WEIGHTINGS
 from foveapool.pooling.solve import check_choices
 
+# How far a position may look: a number of pixels, None for the whole map, or what the mode wants.
+Window = int | Literal["auto"] | None
 # How the mixing of mode `mix` starts.
 MixingStart = Literal["least-squares", "random"]
 MIXING_STARTS: tuple[MixingStart, ...] = ("least-squares", "random")
@@ -42,10 +45,13 @@ def plain_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     if not _is_whole(plain["seed"]):
         raise ValueError(f"seed: got {plain['seed']!r}, wanted a whole number")
     for name, least in _LEAST.items():
-        if plain[name] is None:
+        if plain[name] is None or (name == "window" and plain[name] == "auto"):
             continue
         if not _is_whole(plain[name]):
-            raise ValueError(f"{name}: got {plain[name]!r}, wanted a whole number or None")
+            raise ValueError(
+                f"{name}: got {plain[name]!r}, wanted a whole number or None"
+                + (", or 'auto'" if name == "window" else "")
+            )
         if plain[name] < least:
             raise ValueError(f"{name}: got {plain[name]}, wanted {least} or more, or None")
     return plain
@@ -59,6 +65,21 @@ def check_mixing_start(mixing: str, mode: str) -> None:
         raise ValueError(
             f"mixing: got {mixing!r} in mode {mode!r}, wanted it left out: only mode 'mix' mixes"
         )
+
+
+def window_of(
+    window: Window, mode: str, in_shape: tuple[int, int], out_shape: tuple[int, int]
+) -> int | None:
+    """How far a position of a layer may look; "auto" follows the mode and the layer's stride.
+
+    A pooling that keeps the convolution looks as far as one step, at 5 x 5 pixels where that is 2:
+    docs/alpha.md has the evidence. In the other modes it takes the convolution's place and sees
+    the whole map.
+    """
+    if window != "auto":
+        return window
+    steps = (math.ceil(i / o) for i, o in zip(in_shape, out_shape, strict=True))
+    return max(steps) if mode == "after" else None
 
 
 def _plain(value: Any) -> Any:
