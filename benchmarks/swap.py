@@ -1,8 +1,8 @@
-"""What does mode `mix` do to a trained network: right after the swap, and fine-tuned?
+"""What does each mode do to a trained network: right after the swap, and fine-tuned?
 
-The narrow CNN of the preset `demo` on street digits, its third pooling layer, five seeds. Beside it
-modes `replace` and `after`, and the untouched network, trained for as many epochs more. Adds rows
-to results/mix.csv.
+The narrow CNN of the preset `demo` on street digits, five seeds: modes `replace` and `mix` at its
+third pooling layer, mode `after` there and at all three, with several windows and alphas. Beside
+them the untouched network, trained for as many epochs more. Adds rows to results/swap.csv.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from foveapool.training.evaluate import error_percent
 from foveapool.training.loop import train
 from foveapool.training.recipe import Recipe
 
-LAYER = 3
+LAST, ALL = (3,), (1, 2, 3)
 
 
 @dataclass(frozen=True)
@@ -37,28 +37,39 @@ class Arm:
     mixing: str = "least-squares"
     alpha: float | str = "auto"
     trainable: bool = False
+    window: int | str | None = "auto"
+    layers: tuple[int, ...] = LAST
 
 
 ARMS = (
     Arm("replace"),
     Arm("after"),
-    Arm("after", alpha=50.0),
+    Arm("after", window=None),
+    Arm("after", layers=ALL),
+    Arm("after", layers=ALL, alpha=0.1),
+    Arm("after", layers=ALL, alpha=3.0),
+    Arm("after", layers=ALL, alpha=10.0),
+    Arm("after", layers=ALL, window=1),
+    Arm("after", layers=ALL, window=None),
+    Arm("after", layers=ALL, window=None, alpha=3.0),
+    Arm("after", layers=ALL, trainable=True),
     Arm("mix", 1),
     Arm("mix", 4),
     Arm("mix", 9),
     Arm("mix", 9, trainable=True),
     Arm("mix", 9, mixing="random"),
-    Arm("mix", 9, alpha=50.0),
 )
 
 
 def swapped(model: nn.Module, arm: Arm, loader: list[tuple[Tensor, Tensor]]) -> float | None:
     """Puts the arm's pooling into the model; the share that its mixing explains, if it has one."""
-    settings: dict[str, Any] = {"alpha": arm.alpha, "components": arm.components}
+    settings: dict[str, Any] = {"components": arm.components, "window": arm.window}
+    settings["alpha"] = arm.alpha
     if arm.alpha != "auto":
         settings["alpha_unit"] = "trace"
     more = {"mixing": arm.mixing} if arm.form == "mix" else {}
-    fit = fp.ClosedFormPooling(**settings).fit(model, loader, f"down{LAYER}", arm.form, **more)
+    layers = [f"down{layer}" for layer in arm.layers]
+    fit = fp.ClosedFormPooling(**settings).fit(model, loader, layers, arm.form, **more)
     fit.replace(model, trainable=arm.trainable)
     return 100 * fit.mixing_.explained if fit.mixings_ else None
 
@@ -71,7 +82,7 @@ def main() -> None:
     parser.add_argument("--more", type=int, default=5)
     parser.add_argument("--rate", type=float, default=1e-4, help="of the fine-tuning")
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--out", default="results/mix.csv")
+    parser.add_argument("--out", default="results/swap.csv")
     options = parser.parse_args()
     # At a few places fewer than nine components separate the classes; the tables say as much.
     warnings.filterwarnings("ignore", message="components: got")
@@ -105,11 +116,10 @@ def main() -> None:
     facts = provenance("cpu")
     rows = [
         Row(
-            study="mode mix",
+            study="modes",
             network=f"CNN, width {options.width}",
             data=f"street digits, {options.images} images",
             pooling=stage,
-            layer=str(LAYER),
             metric=metric,
             **described(arm),
             **moments(values),
@@ -126,11 +136,15 @@ def main() -> None:
 def described(arm: Arm | None) -> dict[str, str]:
     """An arm as fields of `Row`; a random start of the mixing is told with the form."""
     if arm is None:
-        return {}
+        return {"layer": "-"}
+    form = arm.form + (", random mixing" if arm.mixing == "random" else "")
+    if arm.window != "auto":
+        form += ", whole map" if arm.window is None else f", window {arm.window}"
     alpha = arm.alpha if isinstance(arm.alpha, str) else f"{arm.alpha:g} traces"
     usual = {"replace": 2, "after": 1}.get(arm.form)
     return {
-        "form": arm.form + (", random mixing" if arm.mixing == "random" else ""),
+        "layer": ", ".join(map(str, arm.layers)),
+        "form": form,
         "alpha": alpha,
         "components": str(arm.components or usual),
         "trainable": "yes" if arm.trainable else "no",
