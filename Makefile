@@ -5,7 +5,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-browser lint format demo wheel results bench clean
+.PHONY: help setup test test-browser lint format demo study wheel results bench clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s  %s\n", $$1, $$2}' Makefile
@@ -18,6 +18,9 @@ $(READY): pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 	@echo "setup: done"
+
+# What is known of trainings is for `make study` alone: tests and the demo do their own.
+unexport FOVEAPOOL_KNOWN
 
 # Two workers with one thread each: more threads than cores only get in each other's way.
 test: export OMP_NUM_THREADS := 1
@@ -41,6 +44,9 @@ format: $(READY) ## mend style and layout
 
 demo: $(READY) ## the whole experiment on street digits in a few minutes, into runs
 	$(BIN)/foveapool demo
+
+study: $(READY) ## do a study, such as STUDY=forms-cnn, and keep its trainings in results/
+	$(BIN)/foveapool study $(STUDY) --known results/trainings.jsonl.gz
 
 wheel: $(READY) ## build the wheel and import it from an empty environment
 	.ci/check-wheel

@@ -1,15 +1,30 @@
 """What goes without saying in a row is what a study takes where nothing is said."""
 
-from dataclasses import fields
+from dataclasses import asdict
 
-from foveapool.columns import USUAL, number, place
-from foveapool.study.setting import Pool, Setting
+import pytest
 
-TOLD = ("pooling", "layer", "alpha", "norm")  # in columns or words of their own
+from foveapool.columns import USUAL, number, place, usual_centre, usual_components
+from foveapool.networks.choices import FORMS
+from foveapool.study.setting import POOLINGS, Pool, Setting
+
+# In columns or words of their own.
+TOLD = ("pooling", "layer", "alpha", "alpha_unit", "norm", "form", "placement", "together")
 
 
-def test_what_is_usual_is_what_a_pooling_has_by_itself():
-    assert {each.name: each.default for each in fields(Pool) if each.name not in TOLD} == USUAL
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("pooling", POOLINGS[1:])
+def test_what_is_usual_is_what_a_pooling_has_by_itself(pooling, form):
+    pool = Pool(pooling, 3, form=form)
+    facts = asdict(pool)
+    usual = {
+        **USUAL,
+        "centre": usual_centre(facts),
+        "components": usual_components(facts),
+        # How local it is stands in a table of several forms: it is told where it is not all.
+        "window": 2 if form.startswith("after") else USUAL["window"],
+    }
+    assert {name: value for name, value in facts.items() if name not in TOLD} == usual
 
 
 def test_a_network_of_the_usual_width_is_called_by_its_name():

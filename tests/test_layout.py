@@ -18,7 +18,7 @@ LONGEST = 500
 # A room is a folder or a module directly under the package, with the rooms it may know.
 # "foveapool" is the package itself: importing it from a room below would close a circle.
 PARTS = {"files", "modes", "pooling", "surgery", "networks", "data", "training", "robustness"}
-PARTS |= {"columns", "near", "pairs", "records", "runs", "tabular"}
+PARTS |= {"columns", "known_trainings", "near", "pairs", "records", "runs", "tabular"}
 ROOMS = {
     "columns": set(),
     "files": set(),
@@ -34,6 +34,7 @@ ROOMS = {
     "records": set(),
     "pairs": {"records"},
     "runs": {"files"},
+    "known_trainings": {"files", "runs"},
     "study": PARTS,
     "report": {"columns", "files", "pairs", "pooling", "records", "runs", "tabular"},
     "foveapool": PARTS | {"study", "report"},

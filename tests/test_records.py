@@ -196,8 +196,8 @@ def test_every_published_row_says_where_it_comes_from(path):
 
 def test_the_columns_are_those_of_the_design():
     wanted = (
-        "study network data pooling layer placement alpha norm components trainable metric mean "
-        "deviation n seeds epochs batch command commit hardware torch date seconds values"
+        "study network data pooling layer placement form alpha norm components trainable metric "
+        "mean deviation n seeds epochs batch command commit hardware torch date seconds values"
     )
     assert set(COLUMNS) == set(wanted.split())
 

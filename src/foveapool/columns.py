@@ -24,7 +24,9 @@ USUAL = {
 REPLACE = "replace"
 _CLOSED_FORM = "closed-form"  # the one pooling that does not train
 _WIDTH = 64  # of a network, which goes without saying too
-_TRACE = " trace(B)/N"  # behind an alpha in that unit
+TRACE = " trace(B)/N"  # behind an alpha in that unit
+_AUTO, _NORM = "auto", "l2"  # of a closed form that says nothing of them
+_MATRICES = (_CLOSED_FORM, "closed-form-trained", "sgd", "sgd-local")
 
 
 def place(setting: Facts, pooling_rate: float | None = None) -> dict[str, str]:
@@ -40,7 +42,7 @@ def place(setting: Facts, pooling_rate: float | None = None) -> dict[str, str]:
     fitted = [pool for pool in own if "alpha" in pool]
     return {
         "network": _network(setting),
-        "pooling": _label(pools, own, pooling_rate),
+        "pooling": _label(setting, own, pooling_rate),
         "layer": _joined(number(pool["layer"]) for pool in own),
         "placement": _agreed(placement_of(setting, pool) for pool in own),
         "form": _agreed(pool.get("form", REPLACE) for pool in own),
@@ -59,7 +61,7 @@ def placement_of(setting: Facts, pool: Facts) -> str:
 
 def alpha_of(pool: Facts) -> str:
     """A closed form's alpha, with its unit where that is trace(B)/N."""
-    return number(pool["alpha"]) + (_TRACE if pool.get("alpha_unit") == "trace" else "")
+    return number(pool["alpha"]) + (TRACE if pool.get("alpha_unit") == "trace" else "")
 
 
 def data_label(data: Facts) -> str:
@@ -78,20 +80,58 @@ def usual_centre(pool: Facts) -> str:
     return "first" if pool.get("form", REPLACE).startswith("after") else "paper"
 
 
+def usual_components(pool: Facts) -> int:
+    """How many go without saying: a mixed matrix has those of a 3 x 3 convolution."""
+    form = pool.get("form") or REPLACE
+    mixed = 9 if pool["pooling"] in _MATRICES else 1
+    return {REPLACE: 2, "mix": mixed}.get(form, 1)
+
+
 def unusual(pool: Facts) -> dict[str, Any]:
     """Those of a closed form's choices that do not go without saying, beside the columns."""
     usual = {**USUAL, "centre": usual_centre(pool)}
     return {key: pool[key] for key in usual if pool.get(key, usual[key]) != usual[key]}
 
 
-def beside(pools: Sequence[Facts]) -> list[str]:
-    """The poolings of other names than the last one's, in words: "blur, after, at 1, 2"."""
+def together(pools: Sequence[Facts]) -> str:
+    """Which closed forms were fitted on one network, in words; empty where each had its own."""
+    groups: list[list[str]] = []
+    for pool in pools:
+        if pool.get("together"):
+            groups[-1].append(str(pool["layer"]))
+        elif "alpha" in pool:
+            groups.append([str(pool["layer"])])
+    several = [group for group in groups if len(group) > 1]
+    if several == groups:
+        return "fitted together" if groups else ""
+    return " and ".join(f"layers {', '.join(group)} fitted together" for group in several)
+
+
+def beside(setting: Facts) -> list[str]:
+    """The poolings of other names than the last one's, in words: "blur, after, at 1, 2".
+
+    They have no columns, so that all which does not go without saying is said here.
+    """
+    pools: Sequence[Facts] = setting["pools"]
+    main = placement_of(setting, pools[-1]) if pools else ""
     found: dict[str, list[str]] = {}
     for pool in pools:
         if pool["pooling"] != pools[-1]["pooling"]:
-            form = f", {pool['form']}," if "form" in pool else ""
-            found.setdefault(f"{pool['pooling']}{form}", []).append(str(pool["layer"]))
-    return [f"{name} at {', '.join(layers)}" for name, layers in found.items()]
+            words = _beside(pool, placement_of(setting, pool), main)
+            found.setdefault(words, []).append(str(pool["layer"]))
+    return [f"{words} at {', '.join(layers)}" for words, layers in found.items()]
+
+
+def _beside(pool: Facts, placement: str, main: str) -> str:
+    words = [pool["form"]] if pool.get("form", REPLACE) != REPLACE else []
+    words += [placement] if placement != main else []
+    if "alpha" in pool:
+        words += [f"alpha {alpha_of(pool)}"] if alpha_of(pool) != _AUTO else []
+        words += [str(pool["norm"])] if pool["norm"] != _NORM else []
+    if pool["components"] != usual_components(pool):
+        words.append(f"components {pool['components']}")
+    words += [f"{choice} {value}" for choice, value in unusual(pool).items()]
+    return ", ".join([pool["pooling"], *words]) + ("," if words else "")
 
 
 def _joined(words: Iterable[str]) -> str:
@@ -111,11 +151,12 @@ def _network(setting: Facts) -> str:
     return ", ".join([setting["network"], *width, *options])
 
 
-def _label(pools: Sequence[Facts], own: Sequence[Facts], pooling_rate: float | None) -> str:
+def _label(setting: Facts, own: Sequence[Facts], pooling_rate: float | None) -> str:
     """The pooling's name, with those of its choices that are not the usual ones.
 
     A choice that not all fitted poolings share is told with its layer.
     """
+    pools: Sequence[Facts] = setting["pools"]
     if not pools:
         return BASELINE
     words = []
@@ -124,9 +165,8 @@ def _label(pools: Sequence[Facts], own: Sequence[Facts], pooling_rate: float | N
         for choice, value in choices.items():
             shared = all(other.get(choice) == value for other in fitted.values())
             words.append(f"{choice} {value}" + ("" if shared else f" at layer {layer}"))
-    if any(pool.get("together") for pool in own):
-        words.append("fitted together")
+    words += [told] if (told := together(pools)) else []
     if pooling_rate is not None:
         words.append(f"pooling rate {number(pooling_rate)}")
-    words += [f"beside {each}" for each in beside(pools)]
+    words += [f"beside {each}" for each in beside(setting)]
     return ", ".join([pools[-1]["pooling"], *dict.fromkeys(words)])

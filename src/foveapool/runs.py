@@ -11,13 +11,14 @@ The same name always means the same training: what is in the folder says so, and
 
 from __future__ import annotations
 
+import hashlib
 import json
-import math
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from foveapool.files import clear_leftovers, held, nearest, write_text
 
@@ -40,13 +41,32 @@ WRITTEN = (
 )
 
 
+class Finished(NamedTuple):
+    """A training that is finished: what was trained, as JSON gives it back, and its result."""
+
+    facts: dict[str, Any]
+    result: dict[str, Any]
+
+
 class Runs:
-    """The folder `root`; refused where another version made it, and not written to by looking."""
+    """The folder `root`; refused where another version made it, and not written to by looking.
+
+    Args:
+        root: The folder, which need not be there yet.
+        say: Takes what a user should know, a line at a time.
+        known: Trainings by name that were finished elsewhere, as in a file of `known_trainings`.
+            They count as finished, except where the folder has a result of its own.
+    """
 
     def __init__(
-        self, root: str | os.PathLike[str], say: Callable[[str], None] = lambda text: None
+        self,
+        root: str | os.PathLike[str],
+        say: Callable[[str], None] = lambda text: None,
+        known: Mapping[str, Finished] | None = None,
     ) -> None:
         self.root, self.say = Path(root), say
+        self.known: Mapping[str, Finished] = {} if known is None else known
+        self._contradicted: set[str] = set()
         _check_folder(self.root)
         path = self.root / RUNS
         if not path.exists():
@@ -79,14 +99,50 @@ class Runs:
         return self.root / "studies" / name
 
     def result(self, name: str, training: Mapping[str, Any]) -> dict[str, Any] | None:
-        """What the training came to; None where it is not finished, or not as it should be."""
+        """Gives what the training came to: here, or else elsewhere as far as that is known.
+
+        Args:
+            name: The name of the training.
+            training: Its facts; what has others under this name does not count.
+
+        Returns:
+            The result; None where it is not finished, or not as it should be.
+        """
+        own = self.result_in_folder(name, training)
+        known = self._known_result(name, training)
+        if own is None or known is None:
+            return known if own is None else own
+        if name not in self._contradicted and not _are_same(own, known):
+            self._contradicted.add(name)
+            self.say(
+                f"{name}: the known trainings have another result than {self.folder(name)}, which "
+                "counts; both are left as they are"
+            )
+        return own
+
+    def result_in_folder(self, name: str, training: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Gives what the training came to here, whatever is known of it from elsewhere.
+
+        Args:
+            name: The name of the training.
+            training: Its facts.
+
+        Returns:
+            The result; None where its folder has none, or none as it should be.
+        """
         try:
             if read_json(self.folder(name) / TRAINING) != _plain(training):
                 return None
             result = read_json(self.folder(name) / RESULT)
         except (OSError, ValueError):
             return None
-        return None if _fault(name, result) else result
+        return None if result_fault(name, result) else result
+
+    def _known_result(self, name: str, training: Mapping[str, Any]) -> dict[str, Any] | None:
+        known = self.known.get(name)
+        if known is None or known.facts != _plain(training) or result_fault(name, known.result):
+            return None
+        return known.result
 
     @contextmanager
     def claimed(self, name: str, training: Mapping[str, Any]) -> Iterator[Path]:
@@ -120,7 +176,9 @@ class Runs:
         try:
             if (folder / TRAINING).exists() and read_json(folder / TRAINING) != _plain(training):
                 return f"{TRAINING} is not of this training"
-            return _fault(name, read_json(folder / RESULT)) if (folder / RESULT).exists() else ""
+            return (
+                result_fault(name, read_json(folder / RESULT)) if (folder / RESULT).exists() else ""
+            )
         except (OSError, ValueError) as error:
             return str(error)
 
@@ -140,13 +198,13 @@ class Runs:
         self.say(f"{name}: set aside as aside/{name}.{number} and done again: {why}")
 
     def finished(self) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-        """What was trained and what it came to, for all trainings that are finished."""
+        """What was trained and what it came to, for all that were finished here."""
         for path in sorted((self.root / "trainings").glob(f"*/{RESULT}")):
             try:
                 training, result = read_json(path.parent / TRAINING), read_json(path)
             except (OSError, ValueError):
                 continue
-            if not _fault(path.parent.name, result):
+            if not result_fault(path.parent.name, result):
                 yield training, result
 
 
@@ -176,8 +234,35 @@ def _plain(facts: Mapping[str, Any]) -> dict[str, Any]:
     return json.loads(json.dumps(facts))
 
 
-def _fault(name: str, result: Mapping[str, Any]) -> str:
-    """Why this cannot be the result of the training of that name, in words; nothing if it can."""
+def as_text(value: Any) -> str:
+    """Writes a value as JSON, equal values alike; as text, since nan does not equal itself."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
+def _are_same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    try:
+        return as_text(one) == as_text(other)
+    except RecursionError:
+        # A line of a file may be nested almost as deeply as can be read.
+        return False
+
+
+def digest(facts: Mapping[str, Any]) -> str:
+    """Gives the digest of a training's facts, with which its name ends."""
+    text = json.dumps(facts, sort_keys=True)
+    return hashlib.blake2b(text.encode(), digest_size=5).hexdigest()
+
+
+def result_fault(name: str, result: Mapping[str, Any]) -> str:
+    """Says why this cannot be the result of a training.
+
+    Args:
+        name: The name of the training.
+        result: What may be its result.
+
+    Returns:
+        The reason in words; nothing if it can be.
+    """
     if result.get("training") != name:
         return f"{RESULT} is not of this training"
     numbers = NUMBERS if "diverged" in result else (*NUMBERS, "loss")
@@ -185,7 +270,8 @@ def _fault(name: str, result: Mapping[str, Any]) -> str:
         for key in keys:
             if not isinstance(result.get(key), kind):
                 return f"{RESULT}: got {result.get(key)!r} for {key}"
-    wrong = [key for key in numbers if not -math.inf < result[key] < math.inf]
+    # A whole number may be larger than any float, and compares well with infinity.
+    wrong = [key for key in numbers if not abs(result[key]) <= sys.float_info.max]
     if not wrong and not 0 <= result["error"] <= 100:
         wrong = ["error"]
     return f"{RESULT}: got {result[wrong[0]]!r} for {wrong[0]}" if wrong else ""

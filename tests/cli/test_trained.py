@@ -68,7 +68,9 @@ def test_a_network_of_a_study_comes_back_with_its_poolings(trainings, count):
 
 def test_a_copied_folder_is_enough_and_nothing_is_trained_for_it(trainings, tmp_path):
     mine = shutil.copytree(trainings / training_of(2).name, tmp_path / "kept" / "mine")
-    assert trained_network(mine).columns["pooling"].endswith("closed-form")
+    columns = trained_network(mine).columns
+    assert columns["pooling"] == "closed-form, beside max, after-activation, at 1"
+    assert (columns["layer"], columns["form"]) == ("3", "replace")
     (mine / OPERATOR).unlink()
     with pytest.raises(FileNotFoundError, match=rf"mine.{OPERATOR}: no such file.*copy it from"):
         trained_network(mine)

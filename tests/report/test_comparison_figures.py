@@ -104,6 +104,13 @@ def test_norms_and_components_are_told_where_they_differ():
     assert names(poolings_figure(rows).axes[0]) == wanted
 
 
+def test_forms_of_one_pooling_are_lines_of_one_panel():
+    rows = [row("sgd", "3", 20.0 + i, form=f) for i, f in enumerate(("mix", "after", "replace"))]
+    rows.append(row("blur", "3", 25.0, form="after"))
+    (axes,) = poolings_figure(rows).axes
+    assert names(axes) == ["sgd, mix", "sgd, after", "sgd, replace", "blur"]
+
+
 def test_networks_and_placements_have_panels_with_their_own_baseline():
     deep = [replace(each, network="resnet18", mean=each.mean / 2) for each in ROWS]
     before, shortcut = (

@@ -63,6 +63,27 @@ def test_an_unusual_choice_is_in_the_name(tmp_path, choice):
     assert len(found) == 2 and f"{name.replace('_', ' ')} {value}" in list(found)[1]
 
 
+def test_forms_and_a_placement_of_its_own_are_in_the_name(tmp_path):
+    pools = [replace(FIRST, form=form) for form in ("replace", "mix")]
+    pools.append(replace(FIRST, form="mix", placement="main"))
+    found = labels(*(kept(tmp_path, each, network="resnet18") for each in pools))
+    assert list(found) == [
+        "layer 3, both, seed 0, l2",
+        "layer 3, mix, both, seed 0, l2",
+        "layer 3, mix, main, seed 0, l2",
+    ]
+
+
+def test_a_shortcut_has_an_operator_of_its_own(tmp_path):
+    folder = kept(tmp_path, replace(FIRST, form="mix"), network="resnet18")
+    main = folder.path / "operator-3.safetensors"
+    main.with_name("operator-3-shortcut.safetensors").write_bytes(main.read_bytes())
+    assert list(labels(folder)) == [
+        "layer 3, mix, both, seed 0, l2",
+        "layer 3, mix, both, seed 0, shortcut's own, l2",
+    ]
+
+
 def test_placements_and_brief_trainings_are_families_of_their_own(tmp_path):
     placements = [
         kept(tmp_path, FIRST, network="resnet18", placement=each) for each in ("both", "before")

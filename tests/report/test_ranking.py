@@ -48,6 +48,7 @@ def test_a_line_says_where_the_pooling_is_what_it_costs_and_who_measured_it():
         "data": "svhn",
         "pooling": "closed-form",
         **place,
+        "form": "-",
         "error %": "18.67 +- 0.76",
         "behind the best": "-",
         "p": "-",

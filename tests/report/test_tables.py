@@ -50,6 +50,7 @@ def test_a_line_has_the_error_the_papers_the_gain_and_the_costs():
         "pooling": "closed-form",
         "layer": "2",
         "placement": "-",
+        "form": "-",
         "alpha": "25",
         "norm": "l2",
         "components": "-",
@@ -62,6 +63,24 @@ def test_a_line_has_the_error_the_papers_the_gain_and_the_costs():
         "10^6 mult-adds": "12.3",
         "s": "4.2",
     }
+
+
+def test_the_papers_error_is_beside_its_own_form_alone():
+    place = {"pooling": "closed-form", "layer": "2", "alpha": "25", "norm": "l2"}
+    rows = [row(9.0, study="own", form=form, **place) for form in ("", "replace", "mix", "after")]
+    found = {line["form"]: line["paper"] for line in lines(error_table(rows))}
+    own = "9.93 +- 0.47"
+    assert found == {"-": own, "replace": own, "mix": "-", "after": "-"}
+
+
+def test_settings_of_a_search_that_differ_in_components_or_form_are_told_apart():
+    place = {"metric": VALIDATION, "layer": "2", "alpha": "25", "norm": "l2", "epochs": "9"}
+    rows = [
+        row(9.0, components=components, form=form, **place)
+        for components in ("4", "9")
+        for form in ("mix", "replace")
+    ]
+    assert len({line[:-1] for line in selection_table(rows).lines}) == 4
 
 
 def test_studies_and_settings_have_lines_of_their_own_in_the_order_they_came():

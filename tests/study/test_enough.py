@@ -55,7 +55,7 @@ def test_more_components_than_places_are_refused(choices, most):
 
 
 def test_components_of_a_search_and_of_what_it_finds_are_looked_at():
-    search = Search(layers=(2, 3), components=65, parts=1)
+    search = Search(layers=(2, 3), components=(65,), parts=1)
     with pytest.raises(ValueError, match=r"components: got 65 for closed-form at layer 3"):
         check_images(study(searches=[search]), CPU)
     arm = Arm("closed-form-trained", {"components": 65})

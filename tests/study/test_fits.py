@@ -14,10 +14,10 @@ from foveapool.study.fits import operators_of
 from foveapool.study.protocol import run_training
 from foveapool.study.setting import Pool
 from foveapool.study.training import data_of, trial_of
-from foveapool.study.trial import scatter_at
+from foveapool.study.trial import scatter_at, solved
 from foveapool.study.trials import no_numbers
 
-from .small import CPU, training
+from .small import CPU, fit_in_memory, training
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def summed(monkeypatch):
 
 
 def weight(training, runs, layer=3):
-    return operators_of(training, runs, CPU)[layer].weight
+    return operators_of(training, runs, CPU)[str(layer)].weight
 
 
 def test_alphas_norms_and_components_share_one_scatter(runs, summed):
@@ -67,6 +67,31 @@ def test_alphas_norms_and_components_share_one_scatter(runs, summed):
     assert summed == ["down2"] + 4 * ["down3"]
     operators_of(training(("closed-form", 3), seed=1), runs, CPU)
     assert len(summed) == 6
+
+
+def test_forms_that_read_other_maps_have_scatters_of_their_own(runs, summed):
+    network = trial_of(training(), CPU).run()[0]
+    data = data_of(training(), CPU)
+    behind = {"after": network.down3, "after-activation": network.norm3}
+    for form in ("replace", "mix", *behind, "mix"):
+        operators_of(training(Pool("closed-form", 3, form=form)), runs, CPU)
+    # The first two read what the convolution reads.
+    assert summed == ["down3", "pool3", "pool3"]
+    network.down3.stride = (1, 1)
+    found = {}
+    for form in behind:
+        pool = Pool("closed-form", 3, form=form)
+        # The pooling there reads what the norm reads, or what the ReLU gives.
+        reader = torch.nn.Sequential(network.norm3, torch.nn.ReLU(), torch.nn.Identity())
+        rest = [network.stem, torch.nn.ReLU()]
+        for down, norm in ((network.down1, network.norm1), (network.down2, network.norm2)):
+            rest += [down, norm, torch.nn.ReLU()]
+        whole = torch.nn.Sequential(*rest, network.down3, reader).eval()
+        name = f"{len(rest) + 1}" if form == "after" else f"{len(rest) + 1}.2"
+        wanted = solved(scatter_at(whole, data, name, "cpu", pool=pool), (4, 4), pool)
+        found[form] = operators_of(training(pool), runs, CPU)["3"].weight
+        torch.testing.assert_close(found[form], wanted.weight, rtol=1e-4, atol=1e-6)
+    assert not torch.allclose(*found.values(), rtol=1e-3)
 
 
 def test_what_a_killed_process_left_of_a_scatter_is_removed(runs, monkeypatch):

@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from foveapool.pooling.published import published_form
 from foveapool.report.tables import paper_figures
 from foveapool.study.presets import preset_names, read_preset
 from foveapool.study.select import Halving
@@ -54,12 +55,30 @@ def test_every_row_of_the_papers_tables_has_a_preset(table, pooling):
         assert search.second_layer == (table == "table1" and row["data"].startswith("cifar"))
 
 
-def test_all_poolings_are_compared_in_the_same_place():
-    study = read_preset("poolings")
-    wanted = {*RIVALS, "closed-form", "closed-form-trained"}
+@pytest.mark.parametrize("network", ["cnn", "resnet18"])
+def test_every_rival_stands_as_it_was_published_at_all_layers(network):
+    study = read_preset("poolings" if network == "cnn" else "poolings-resnet18")
+    # Those that are matrices are ours in every form; that of the shortcut needs one.
+    wanted = set(RIVALS) - {"sgd", "sgd-local"} - ({"resnet-d"} if network == "cnn" else set())
+    assert [arm.pooling for arm in study.arms[1:]] == [each for each in RIVALS if each in wanted]
+    for arm in study.arms[1:]:
+        setting, known = arm.setting(study.network), published_form(arm.pooling)
+        assert [(pool.layer, pool.form) for pool in setting.pools] == [
+            (layer, known.form) for layer in (1, 2, 3)
+        ]
+        placements = {setting.placement_of(pool) for pool in setting.pools}
+        assert placements == {None if network == "cnn" else known.placement}
+
+
+def test_poolings_are_compared_instead_of_the_convolution_at_every_layer():
+    study = read_preset("replaced")
+    wanted = {"average", "max", "blur", "mixed", "gated", "soft", "lip", "spectral", "diffstride"}
+    wanted |= {"sgd", "sgd-local", "closed-form", "closed-form-trained"}
     for layer in (1, 2, 3):
-        found = {arm.pooling for arm in study.arms if arm.choices.get("layer") == layer}
+        own = [each.setting(study.network) for each in study.arms if each.pooling != "baseline"]
+        found = {each.pooling for each in own if each.pools[0].layer == layer}
         assert found == wanted
+    assert {pool.form for each in own for pool in each.pools} == {"replace"}
 
 
 def test_the_ablations_change_one_choice_at_a_time():

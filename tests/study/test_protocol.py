@@ -14,7 +14,7 @@ from foveapool.study.protocol import run_training
 from foveapool.study.training import trial_of
 from foveapool.training.checkpoint import CHECKPOINT
 
-from .small import CPU, training
+from .small import CPU, fit_in_memory, training
 
 BASELINE, FITTED = training(), training(("closed-form", 3, 25))
 

@@ -195,7 +195,7 @@ def test_a_first_look_keeps_the_proportions_of_the_recipe():
         ({"pooling": "baseline"}, r"search: got the baseline, which has nothing to choose"),
         (
             {"pooling": "closedform"},
-            r"search: got the pooling 'closedform', wanted one of closed.*mean 'closed-form'",
+            r"search: got the pooling 'closedform', wanted one of closed-.*mean 'closed-form'",
         ),
         ({"layers": ()}, r"search: layers: got \(\), wanted a list of one or more"),
         ({"layers": 3}, r"search: layers: got 3, wanted a list of one or more"),

@@ -1,10 +1,28 @@
 """Settings: what they are fitted on, what makes two of them differ, and which are refused."""
 
+from dataclasses import replace
+
 import pytest
 
 from foveapool.study.setting import POOLINGS, Pool, Setting, choices_of
 
 FIRST, SECOND = Pool("closed-form", 3, 25.0), Pool("closed-form", 1, 65.0, "l1")
+# Each choice as no pooling has it by itself.
+OTHERS = {
+    "layer": 2,
+    "alpha": 5.0,
+    "alpha_unit": "trace",
+    "norm": "l1",
+    "components": 3,
+    "normalise": False,
+    "weighting": "frequency",
+    "centre": "aligned",
+    "sign": "sum",
+    "class_cap": 30,
+    "window": 3,
+    "form": "replace",
+    "placement": "main",
+}
 
 
 def test_a_second_pooling_is_fitted_on_the_network_with_the_first():
@@ -56,8 +74,13 @@ def test_choices_that_a_pooling_does_not_use_make_no_difference():
 def test_a_pooling_is_asked_only_for_choices_that_make_a_difference():
     assert choices_of("baseline") == ()
     for name in POOLINGS[1:]:
-        used = {*Pool(name, 1, window=2).facts(), "placement", "then"} - {"pooling"}
-        assert set(choices_of(name)) == used
+        plain = Pool(name, 1, 25.0, form="mix")
+        used = {
+            choice
+            for choice, value in OTHERS.items()
+            if replace(plain, **{choice: value}).facts() != plain.facts()
+        }
+        assert set(choices_of(name)) == used | {"layers", "beside", "then"}
 
 
 def test_every_pooling_but_the_baseline_is_a_pool():

@@ -194,7 +194,8 @@ def test_an_arm_cannot_say_its_placement_and_leave_its_layer_to_the_search():
         (
             "max",
             {"layer": 3, "alpha": 5, "norm": "l1"},
-            r"arm max: got alpha, norm, wanted among layer, components, placement, then; give",
+            r"arm max: got alpha, norm, wanted among layer, components, "
+            r"form, placement, layers, beside, then; give",
         ),
     ],
 )

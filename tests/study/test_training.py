@@ -55,9 +55,40 @@ def test_names_of_trainings_that_are_done_stay():
     ]
 
 
+OLDER = {
+    "cnn-average-3-seed0-6fc8ee801f": training(Pool("average", 3, form="replace")),
+    "cnn-closed-form-2-a25-l2-seed0-81599f3868": training(("closed-form", 2, 25.0)),
+    "cnn-closed-form-3-a5-l1-seed0-e80e421e29": training(
+        Pool("closed-form", 3, 5.0, "l1", 4, centre="aligned", window=2)
+    ),
+    "resnet18-shortcut-closed-form-3-a15-l2-closed-form-1-a65-l1-seed0-5414fb492e": training(
+        ("closed-form", 3, 15, "l2"),
+        ("closed-form", 1, 65, "l1"),
+        network="resnet18",
+        placement="shortcut",
+    ),
+    "resnet18-before-closed-form-trained-2-aauto-l2-part1-seed0-df2e3afc6f": training(
+        ("closed-form-trained", 2), network="resnet18", placement="before", part=1
+    ),
+    "cnn-sgd-3-sgd-2-seed2-ff5daf1121": training(("sgd", 3), ("sgd", 2), seed=2),
+    "resnet18-both-max-1-seed0-49b85010ce": training(
+        Pool("max", 1, form="replace"), network="resnet18"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OLDER)
+def test_trainings_from_before_there_were_forms_keep_their_names(name):
+    # Those that commit 1607af9 gave.
+    assert OLDER[name].name == f"street-digits-{name}"
+    again = Training.from_facts(json.loads(json.dumps(OLDER[name].facts)))
+    assert again.name == OLDER[name].name
+
+
 @pytest.mark.parametrize("pooling", [*FITTED, *RIVALS])
 def test_a_rate_for_poolings_is_part_of_a_training_only_where_a_matrix_trains(pooling):
-    plain = training((pooling, 3))
+    network = "resnet18" if pooling == "resnet-d" else "cnn"  # it needs a shortcut
+    plain = training((pooling, 3), network=network)
     if pooling in FITTED:
         trains = pooling == "closed-form-trained"
     else:

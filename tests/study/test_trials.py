@@ -141,7 +141,7 @@ def test_the_alphas_that_auto_took_have_a_line():
         ),
         (
             (Pool("closed-form", 3, sign="sum"), Pool("closed-form-trained", 1, sign="sum")),
-            "closed-form-trained, sign sum",
+            "closed-form-trained, sign sum, beside closed-form, sign sum, at 3",
         ),
         (
             (Pool("closed-form", 3, sign="sum", class_cap=30), Pool("closed-form", 1, sign="sum")),
@@ -151,7 +151,10 @@ def test_the_alphas_that_auto_took_have_a_line():
             (Pool("closed-form", 3, class_cap=30), Pool("closed-form", 1, class_cap=40)),
             "closed-form, class_cap 30 at layer 3, class_cap 40 at layer 1",
         ),
-        ((Pool("closed-form", 3, sign="sum"), Pool("sgd", 1)), "sgd, sign sum"),
+        (
+            (Pool("closed-form", 3, sign="sum"), Pool("sgd", 1)),
+            "sgd, beside closed-form, sign sum, at 3",
+        ),
     ],
 )
 def test_a_label_names_the_pooling_and_what_is_unusual_about_it(pools, wanted):
@@ -166,6 +169,7 @@ def test_a_place_names_layers_in_the_order_they_were_put_in():
         "pooling": "closed-form",
         "layer": "3, 1",
         "placement": "before",
+        "form": "replace",
         "alpha": "15, 65",
         "norm": "l2, l1",
         "components": "2, 2",

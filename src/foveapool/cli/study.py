@@ -19,6 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from foveapool.cli.errors import user_errors
 from foveapool.cli.options import DataRoot, Device
 from foveapool.cli.results import show, told_diverged
+from foveapool.known_trainings import KnownTrainings
 from foveapool.records import ERROR, LESS, VALIDATION, Row, append_rows, check_target, read_rows
 from foveapool.report.tables import latest, setting
 from foveapool.report.told import in_words
@@ -27,6 +28,7 @@ from foveapool.study.conduct import Plan, check_space, conduct, plan, so_far
 from foveapool.study.engine import Done, Engine, Here, Processes, Workers
 from foveapool.study.enough import check_images
 from foveapool.study.presets import preset_titles, read_preset
+from foveapool.study.protocol import known_fault
 from foveapool.study.ray_workers import RayWorkers
 from foveapool.study.study import Study, Tables
 from foveapool.study.training import Means
@@ -71,6 +73,13 @@ def study_command(
         Path | None,
         typer.Option(help="Also add to this CSV file those of the table's rows that it lacks."),
     ] = None,
+    known: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="FOVEAPOOL_KNOWN",
+            help="A file of finished trainings: they are not done again, and new ones are added.",
+        ),
+    ] = None,
     data_root: DataRoot = None,
     device: Device = None,
     compile: Annotated[bool, typer.Option(help="Compile the step, for long trainings.")] = False,
@@ -105,7 +114,11 @@ def study_command(
                 "different names: their tables would take each other's place"
             )
         # What is broken into lines, a path above all, cannot be searched for.
-        folder = Runs(runs, partial(console.print, soft_wrap=True))
+        say = partial(console.print, soft_wrap=True)
+        shared = None if known is None else KnownTrainings(known, say, known_fault)
+        if shared is not None and not (dry_run or finished):
+            shared.check_writable()
+        folder = Runs(runs, say, shared)
         # A second layer is fitted on networks that the first search trained.
         second = any(search.second_layer for study in studies for search in study.searches)
         means = Means(device, compile, data_root, keep or second)
@@ -133,12 +146,16 @@ def study_command(
         workers = RayWorkers(cpus, gpus, address) if engine == "ray" else _local(count)
         try:
             for study in studies:
-                _conduct(study, folder, means, workers, results, console)
+                _conduct(study, folder, means, workers, results, console, shared)
         except KeyboardInterrupt:
             console.print("interrupted: what is finished stays, and the same command goes on")
             raise
         finally:
-            workers.close()
+            try:
+                workers.close()
+            finally:
+                if shared is not None:
+                    shared.close()
 
 
 def _local(count: int) -> Workers:
@@ -152,6 +169,7 @@ def _conduct(
     workers: Workers,
     results: Path | None,
     console: Console,
+    known: KnownTrainings | None,
 ) -> None:
     name = TextColumn("{task.description}", markup=False)
     columns = (name, BarColumn(), MofNCompleteColumn())
@@ -160,6 +178,8 @@ def _conduct(
 
         def report(done: Done) -> None:
             training = done.training
+            if known is not None:
+                known.add(training.name, training.facts, done.result)
             where = f"seed {training.seed}"
             if training.part is not None:
                 where = f"held-out part {training.part}"
@@ -257,9 +277,10 @@ def _time(found: Plan, at_once: int) -> str:
     time = "less than a second"
     if seconds >= 1:
         time = f"about {datetime.timedelta(seconds=round(seconds))}"
+    again = f" and for {found.again} networks that fits need again" if found.again else ""
     return (
-        f"{time} of training for the other {found.left}, {at_once} at once; fits and robustness "
-        "not counted"
+        f"{time} of training for the other {found.left}{again}, {at_once} at once; fits and "
+        "robustness not counted"
     )
 
 

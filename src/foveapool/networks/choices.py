@@ -71,7 +71,7 @@ def check_placement(placement: str, form: str = "replace") -> None:
     if placement == "before" and form != "replace":
         raise ValueError(
             f"placement: got 'before' in form {form!r}, wanted both, main or shortcut: before a "
-            "block the pooling replaces no convolution; leave the form out"
+            "block the pooling stands by itself; give it the form 'replace'"
         )
 
 

@@ -157,24 +157,24 @@ class PreActResNet18(nn.Module):
             layer: replace(choice, placement=choice.placement or placement)
             for layer, choice in as_choices(poolings).items()
         }
+        # All of them before anything is built.
+        components = {layer: self._count_components(each) for layer, each in choices.items()}
         self.pooling_modules = tuple(
             name for choice in choices.values() for name in _names_in(choice)
         )
         self.stem = nn.Conv2d(in_channels, width, 3, padding=1, bias=False)
         self.layer1 = nn.Sequential(PreActBlock(width, width), PreActBlock(width, width))
         self.layer2, self.layer3, self.layer4 = (
-            self._stage(layer, choices.get(layer)) for layer in LAYERS
+            self._stage(layer, choices.get(layer), components.get(layer, 1)) for layer in LAYERS
         )
         self.norm = nn.BatchNorm2d(8 * width) if final_norm else None
         self.head = nn.Linear(8 * width, classes)
 
-    def _stage(self, layer: int, choice: PoolingChoice | None) -> nn.Sequential:
+    def _stage(self, layer: int, choice: PoolingChoice | None, components: int) -> nn.Sequential:
         """The two blocks of which the first halves its maps."""
-        channels = self.width * 2 ** (layer - 1)
-        inputs, components = channels, 1
-        if choice is not None:
-            components = self._count_components(choice)
-            inputs = components * channels if choice.placement == "before" else channels
+        inputs = channels = self.width * 2 ** (layer - 1)
+        if choice is not None and choice.placement == "before":
+            inputs = components * channels
         first = PreActBlock(inputs, 2 * channels, 2, choice, components)
         return nn.Sequential(first, PreActBlock(2 * channels, 2 * channels))
 

@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
 _LINE = 0.22  # inches
 _APART = 0.5  # of a line: from its first marker to its last, so that none hides another
-_CHOICES = {"alpha": "alpha {}", "norm": "{}", "components": "components {}"}
+_CHOICES = {"form": "{}", "alpha": "alpha {}", "norm": "{}", "components": "components {}"}
 
 
 @styled
 def poolings_figure(rows: Iterable[Row], width: float = COLUMN) -> Figure:
     """A line for each pooling, the best on top, and on it a marker for the error at each layer.
 
-    Where one pooling was tried with several alphas, norms or components, each is a line. The
-    baseline is a level across all lines. There is a panel for each network, data and placement,
-    and for each number of epochs and batch size.
+    Where one pooling was tried in several forms, with several alphas, norms or components, each is
+    a line. The baseline is a level across all lines. There is a panel for each network, data and
+    placement, and for each number of epochs and batch size.
     """
     own = distinct(of_metric(rows, ERROR))
     baselines = [row for row in own if row.pooling == BASELINE]
@@ -81,7 +81,7 @@ def _lines(rows: Sequence[Row]) -> dict[str, list[Row]]:
             for choice, words in _CHOICES.items()
             if len({getattr(each, choice) for each in like}) > 1
         ]
-        found.setdefault(", ".join([row.pooling, *told]), []).append(row)
+        found.setdefault(", ".join([row.pooling, *filter(None, told)]), []).append(row)
     return found
 
 

@@ -11,9 +11,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from foveapool.columns import usual_components
 from foveapool.records import ERROR, VALIDATION, Row
 from foveapool.report.accounts import Account
-from foveapool.report.row_names import last_alpha, last_norm, where
+from foveapool.report.row_names import alpha_unit, form, last_alpha, last_norm, where
 from foveapool.report.tables import latest, paper_error
 
 Chart = dict[str, Any]
@@ -35,10 +36,15 @@ def setting_words(row: Row) -> str:
 
     >>> setting_words(Row("s", ERROR, 20.0, 1.0, 5, pooling="closed-form", layer="3", norm="l1"))
     'closed-form, layer 3, l1'
+    >>> mixed = dict(form="mix", components="9")
+    >>> setting_words(Row("s", ERROR, 20.0, 1.0, 5, pooling="sgd", layer="3", **mixed))
+    'sgd, layer 3, mix'
     """
     words = [row.pooling, f"layer {row.layer}" if row.layer else "", row.placement]
+    words.append(form(row))
     words += [f"alpha {row.alpha}" if row.alpha else "", row.norm]
-    if set(row.components.split(", ")) - {"", "2"}:
+    usual = usual_components({"pooling": row.pooling.split(", ")[0], "form": row.form})
+    if set(row.components.split(", ")) - {"", str(usual)}:
         words.append(f"components {row.components}")
     return ", ".join(word for word in words if word)
 
@@ -50,7 +56,8 @@ def errors_chart(accounts: Sequence[tuple[str, Account]]) -> Chart | None:
         rows = [r for r in latest(account.rows) if r.metric == ERROR and math.isfinite(r.mean)]
         several = len({(row.network, row.data) for row in rows}) > 1
         for row in rows:
-            paper = paper_error(row.network, row.data, row.pooling)
+            replaces = not form(row)  # as in the paper
+            paper = paper_error(row.network, row.data, row.pooling) if replaces else None
             where = f"{row.network} on {row.data}: " if several else ""
             lines.append(
                 {
@@ -89,7 +96,8 @@ def _over_alpha(name: str, rows: Iterable[Row]) -> list[dict[str, Any]]:
         if alpha is None or not math.isfinite(row.mean):
             continue
         line = replace(row, layer=where(row), alpha="", norm=last_norm(row))
-        found.setdefault(name + setting_words(line), {})[alpha] = row
+        words = [name + setting_words(line), alpha_unit(row)]
+        found.setdefault(", ".join(filter(None, words)), {})[alpha] = row
     return [
         {
             "name": label,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from foveapool.records import CE, Row
-from foveapool.report.row_names import apart, components
+from foveapool.report.row_names import apart, components, form
 from foveapool.report.style import COLOURS, COLUMN, SMALL, legend_below, new_figure, styled, tidy
 from foveapool.report.tables import distinct
 
@@ -115,6 +115,7 @@ def _words(row: Row) -> tuple[str, ...]:
         row.pooling,
         row.layer and f"layer {row.layer}",
         row.placement,
+        form(row),
         row.alpha and f"alpha {row.alpha}",
         row.norm,
         components(row),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 
+from foveapool.columns import REPLACE, TRACE
 from foveapool.records import Row
 
 
@@ -19,6 +20,11 @@ def components(row: Row) -> str:
     numbers = row.components.split(", ")
     told = numbers[0] if len(set(numbers)) == 1 else row.components
     return told and f"components {told}"
+
+
+def form(row: Row) -> str:
+    """How its poolings stand in the network; nothing where they replace a convolution."""
+    return "" if row.form == REPLACE else row.form
 
 
 def where(row: Row) -> str:
@@ -38,10 +44,15 @@ def last_norm(row: Row) -> str:
     return row.norm.split(", ")[-1]
 
 
+def alpha_unit(row: Row) -> str:
+    """What alphas are counted in, where it is trace(B)/N."""
+    return f"alpha in{TRACE}" if row.alpha.endswith(TRACE) else ""
+
+
 def last_alpha(row: Row) -> float | None:
     """The alpha of the pooling that was put in last; None where none was fixed beforehand."""
     try:
-        return float(row.alpha.split(", ")[-1])
+        return float(row.alpha.split(", ")[-1].removesuffix(TRACE))
     except ValueError:
         return None
 

@@ -14,7 +14,15 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from foveapool.records import ERROR, VALIDATION, Row
-from foveapool.report.row_names import apart, components, last_alpha, last_norm, where
+from foveapool.report.row_names import (
+    alpha_unit,
+    apart,
+    components,
+    form,
+    last_alpha,
+    last_norm,
+    where,
+)
 from foveapool.report.style import (
     COLOURS,
     COLUMN,
@@ -55,9 +63,9 @@ def alpha_figure(rows: Iterable[Row], metric: str | None = None, width: float = 
     `metric` is the validation error of a search where `rows` has it, else the test error. Layers
     differ in colour and marker, norms in dashes; of two layers and more the alpha is that of the
     last, and a line's name tells the others'. There is a panel for each network, data, pooling,
-    placement and number of components that was tried with two alphas or more. Where a search
-    looked at some settings only briefly, those points are hollow; alphas that were not fixed
-    beforehand ("auto") are levels too.
+    placement, form, number of components and unit of alpha that was tried with two alphas or more.
+    Where a search looked at some settings only briefly, those points are hollow; alphas that were
+    not fixed beforehand ("auto") are levels too.
     """
     own = distinct(of_metric(rows, metric))
     panels: dict[tuple[str, ...], list[Row]] = {}
@@ -142,7 +150,12 @@ def of_metric(rows: Iterable[Row], metric: str | None) -> list[Row]:
 
 
 def _panel(row: Row) -> tuple[str, ...]:
-    return (row.network, row.data, row.pooling, row.placement, components(row))
+    return (*_without_unit(row), alpha_unit(row))
+
+
+def _without_unit(row: Row) -> tuple[str, ...]:
+    """A panel, but for the unit of alpha: "auto" has none."""
+    return (row.network, row.data, row.pooling, row.placement, form(row), components(row))
 
 
 def _by_layer_and_norm(rows: Sequence[Row], places: Mapping[Row, str]) -> list[_Series]:
@@ -189,7 +202,7 @@ def _levels(axes: Axes, like: Row, rows: Sequence[Row]) -> None:
         same = (row.network, row.data) == (like.network, like.data)
         if same and row.pooling == BASELINE:
             axes.axhline(row.mean, color="0.4", linestyle=(0, (6, 2)), label=BASELINE)
-        elif _panel(row) == _panel(like) and row.alpha.split(", ")[-1] == "auto":
+        elif _without_unit(row) == _without_unit(like) and row.alpha.split(", ")[-1] == "auto":
             name = f"layer {where(row)}, {last_norm(row)}, auto"
             axes.axhline(row.mean, color="0.6", linestyle=(0, (2, 2)), label=name)
 
@@ -231,7 +244,7 @@ def _names(rows: Sequence[Row]) -> dict[Row, str]:
 def _rarely_told(row: Row) -> tuple[str, ...]:
     """What has to be in a name only where it differs."""
     batch = row.batch and f"batch {row.batch}"
-    return row.placement, components(row), row.epochs and f"{row.epochs} epochs", batch
+    return row.placement, form(row), components(row), row.epochs and f"{row.epochs} epochs", batch
 
 
 def _panels(

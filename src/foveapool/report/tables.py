@@ -13,6 +13,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
+from foveapool.columns import REPLACE
 from foveapool.records import CE, ERROR, FLIP_RATE, LESS, P_VALUE, VALIDATION, Row
 from foveapool.tabular import comma_separated, markdown
 
@@ -164,6 +165,8 @@ def _is_papers(row: Row) -> bool:
     """Whether a setting is the one that the paper chose, or the baseline, which has no choice."""
     if row.pooling == _BASELINE:
         return True
+    if row.form not in ("", REPLACE):
+        return False
     for each in paper_figures()["sgd" if row.pooling == _SGD else "table1"]:
         if (each["network"], each["data"]) == (row.network, row.data):
             chosen = (each["layer"], each.get("alpha", ""), each.get("norm", ""))
@@ -228,14 +231,15 @@ def selection_table(rows: Iterable[Row]) -> Table:
             row.form or "-",
             row.alpha or "-",
             row.norm or "-",
+            row.components or "-",
             row.epochs,
             str(row.n),
             with_spread(row.mean, row.deviation),
         )
         for row in ordered
     ]
-    header = ("study", "pooling", "layer", "placement", "form", "alpha", "norm", "epochs", "parts")
-    return Table((*header, "validation error %"), tuple(lines))
+    place = ("pooling", "layer", "placement", "form", "alpha", "norm", "components")
+    return Table(("study", *place, "epochs", "parts", "validation error %"), tuple(lines))
 
 
 @dataclass(frozen=True)

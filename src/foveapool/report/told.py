@@ -11,7 +11,15 @@ import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
-from foveapool.columns import BASELINE, REPLACE, Facts, alpha_of, placement_of, unusual
+from foveapool.columns import (
+    BASELINE,
+    REPLACE,
+    Facts,
+    alpha_of,
+    placement_of,
+    unusual,
+    usual_components,
+)
 from foveapool.report.accounts import Curve
 from foveapool.runs import RESULT, TRAINING, read_json
 
@@ -80,11 +88,15 @@ def in_words(facts: Facts) -> str:
     'closed-form, layer 3, alpha 25, l2, components 4, before'
     """
     setting, recipe = facts["setting"], facts.get("recipe", {})
-    pools = setting["pools"]
+    placements = [placement_of(setting, pool) for pool in setting["pools"]]
+    agree = len(set(placements)) == 1
+    pools = [
+        {**pool, "placement": None if agree else placement}
+        for pool, placement in zip(setting["pools"], placements, strict=True)
+    ]
     words = [pools_in_words(pools) or BASELINE]
-    placements = dict.fromkeys(p for pool in pools if (p := placement_of(setting, pool)))
-    if pools and (setting.get("placement") or any(pool.get("placement") for pool in pools)):
-        words.append(" and ".join(placements))
+    if agree and (setting.get("placement") or any(p.get("placement") for p in setting["pools"])):
+        words.append(placements[0])
     if "pooling_rate" in recipe:
         words.append(f"pooling rate {recipe['pooling_rate']:g}")
     if share := facts.get("data", {}).get("share"):
@@ -108,12 +120,13 @@ def pools_in_words(pools: Sequence[Facts]) -> str:
 def _pool_in_words(pool: Facts, named: bool) -> str:
     words = [str(pool["pooling"])] if named else []
     words.append(f"layer {pool['layer']}")
-    if (form := pool.get("form", REPLACE)) != REPLACE:
-        words.append(str(form))
+    if pool.get("form", REPLACE) != REPLACE:
+        words.append(str(pool["form"]))
+    if pool.get("placement"):
+        words.append(str(pool["placement"]))
     if "alpha" in pool:
         words += [f"alpha {alpha_of(pool)}", str(pool["norm"])]
-    usual = {REPLACE: 2, "mix": 9}.get(form, 1)
-    if pool.get("components", usual) != usual:
+    if pool.get("components", usual_components(pool)) != usual_components(pool):
         words.append(f"components {pool['components']}")
     words += unusual_in_words(pool)
     return ", ".join([*words, *["fitted together"] * bool(pool.get("together"))])

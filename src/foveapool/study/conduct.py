@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import shutil
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,11 +18,12 @@ from foveapool.data.images import subset
 from foveapool.files import nearest
 from foveapool.networks.build import build
 from foveapool.pairs import paired_p_value
-from foveapool.records import append_rows, provenance
+from foveapool.records import append_rows, hardware, provenance
 from foveapool.runs import STEP, Runs
 from foveapool.study.cost import parameters
 from foveapool.study.engine import Engine, in_order
 from foveapool.study.enough import check_images
+from foveapool.study.fits import WEIGHTS
 from foveapool.study.note import TABLES, add_to_note, alone_in, working_on, write_note
 from foveapool.study.study import Study, Tables, run_study
 from foveapool.study.training import Means, Training, trial_of
@@ -40,13 +41,15 @@ class Plan:
     """How many trainings a study takes, those that are done already, and the time for the rest.
 
     The time is that of training alone: fits and robustness come on top. A second layer that the
-    search may add is counted as if it were not kept.
+    search may add is counted as if it were not kept. `again` are those that are done, but whose
+    network others are fitted on and is not here: it is trained again, and that time is counted.
     """
 
     trainings: tuple[Training, ...]
     done: int
     seconds: float  # one training after the other; not a number where that is not known
     unknown: str = ""  # why it is not: no data to try it with, or steps that diverge
+    again: int = 0
 
     @property
     def left(self) -> int:
@@ -73,24 +76,49 @@ def plan(study: Study, runs: Runs, means: Means) -> Plan:
         # Images that are not here may be where it will run.
         with suppress(FileNotFoundError):
             check_images(study, means)
+    again = _trained_again(left, runs)
     try:
-        seconds, unknown = _seconds(study, left, runs, means) if left else 0.0, ""
+        seconds, unknown = _seconds(study, [*left, *again], runs, means) if left else 0.0, ""
     except (FileNotFoundError, FloatingPointError) as error:
         seconds, unknown = math.nan, str(error)
-    return Plan(tuple(asked.values()), len(asked) - len(left), seconds, unknown)
+    return Plan(tuple(asked.values()), len(asked) - len(left), seconds, unknown, len(again))
+
+
+def _trained_again(left: Sequence[Training], runs: Runs) -> list[Training]:
+    """The finished trainings whose networks are not here, but are wanted for fits."""
+    found: dict[str, Training] = {}
+    for training in left:
+        before = training.fitted_on
+        while before is not None and before.name not in found:
+            folder, result = runs.folder(before.name), runs.result(before.name, before.facts)
+            is_here = (folder / WEIGHTS).exists() or any(folder.glob("scatter-*.safetensors"))
+            if result is None or "diverged" in result or is_here:
+                break
+            found[before.name] = before
+            before = before.fitted_on
+    return list(found.values())
 
 
 def _seconds(study: Study, left: Sequence[Training], runs: Runs, means: Means) -> float:
     """The time that they train: as long a step as others like them took, or as a few take."""
-    like = [
-        result["seconds"] / training["recipe"]["epochs"]
-        for training, result in runs.finished()
-        if "diverged" not in result
-        and training["setting"]["network"] == study.network.network
-        and training["setting"]["width"] == study.network.width
-        and training["data"] == study.source.facts()
-        and training["recipe"]["batch_size"] == study.recipe.batch_size
-    ]
+
+    def is_like(training: Mapping[str, Any], result: Mapping[str, Any]) -> bool:
+        return (
+            "diverged" not in result
+            and training["setting"]["network"] == study.network.network
+            and training["setting"]["width"] == study.network.width
+            and training["data"] == study.source.facts()
+            and training["recipe"]["batch_size"] == study.recipe.batch_size
+        )
+
+    def epochs_like(finished: Iterable[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> list[float]:
+        found = [each for each in finished if is_like(*each)]
+        return [result["seconds"] / training["recipe"]["epochs"] for training, result in found]
+
+    # Those of another machine say nothing of how long it takes on this one.
+    here = hardware(means.device)
+    known = [each for each in runs.known.values() if each.result["hardware"] == here]
+    like = epochs_like(runs.finished()) or epochs_like(known)
     epoch = statistics.median(like) if like else _timed_epoch(left[0], means)
     return sum(epoch * each.recipe.epochs for each in left)
 

@@ -19,8 +19,8 @@ from typing import Any, Protocol
 
 import torch
 
-from foveapool.runs import Runs
-from foveapool.study.fits import WEIGHTS
+from foveapool.runs import RESULT, Finished, Runs
+from foveapool.study.fits import WEIGHTS, check_fitted_on
 from foveapool.study.protocol import finished, run_training
 from foveapool.study.training import Means, Training
 
@@ -110,16 +110,26 @@ class Engine:
         ended = [name for name, result in results.items() if "diverged" not in result]
         bare = [name for name in ended if not (self.runs.folder(name) / WEIGHTS).exists()]
         if bare:
+            elsewhere = any(not (self.runs.folder(name) / RESULT).exists() for name in bare)
+            without = " and without the known trainings" if elsewhere else ""
             self.runs.say(
                 f"{len(bare)} trainings were finished before, without their weights, such as "
-                f"{bare[0]}; train into another folder of runs to keep all"
+                f"{bare[0]}; train into another folder of runs{without} to keep all"
             )
 
     def _level(
         self, level: Sequence[Training], needed: set[str]
     ) -> Iterable[tuple[Training, dict[str, Any]]]:
         """Each training of the level and its result; the weights of those `needed` are kept."""
-        waiting, breakdowns = list(level), 0
+        waiting: list[Training] = []
+        # What is finished is told at once, whatever others of the level will take.
+        for training in level:
+            done = finished(training, self.runs)
+            if done is None:
+                waiting.append(training)
+            else:
+                yield training, done
+        breakdowns = 0
         busy: list[Training] = []
         running: dict[Future[Outcome], Training] = {}
         try:
@@ -132,7 +142,7 @@ class Engine:
                         continue
                     means = replace(self.means, keep=self.means.keep or training.name in needed)
                     try:
-                        future = self.workers.submit(training, self.runs.root, means)
+                        future = self._submit(training, means)
                     except BrokenProcessPool:
                         waiting.insert(0, training)
                         break
@@ -173,15 +183,50 @@ class Engine:
             for future in running:
                 future.cancel()
 
+    def _submit(self, training: Training, means: Means) -> Future[Outcome]:
+        """Begins a training: with the workers, unless what is known here ends it at once."""
+        before = training.fitted_on
+        if before is not None and not self.runs.result_in_folder(before.name, before.facts):
+            try:
+                check_fitted_on(training, self.runs)
+            except FloatingPointError:
+                # A worker knows the folder alone: it would train the network that diverged again.
+                return _done(training, self.runs.root, means, self.runs.known)
+        return self.workers.submit(training, self.runs.root, means)
 
-def work(training: Training, runs: Path, means: Means) -> Outcome:
-    """One training, in whatever process."""
+
+def work(
+    training: Training, runs: Path, means: Means, known: Mapping[str, Finished] | None = None
+) -> Outcome:
+    """Does one training, in whatever process.
+
+    Args:
+        training: What to train.
+        runs: The folder of runs.
+        means: How to train it.
+        known: Trainings that were finished elsewhere, if they matter.
+
+    Returns:
+        What it came to.
+    """
     said: list[str] = []
     try:
-        result = run_training(training, Runs(runs, said.append), means)
+        result = run_training(training, Runs(runs, said.append, known), means)
     except BlockingIOError:
         return Outcome(None, tuple(said))
     return Outcome(result, tuple(said))
+
+
+def _done(
+    training: Training, runs: Path, means: Means, known: Mapping[str, Finished] | None = None
+) -> Future[Outcome]:
+    """A training that is done at once, by this process."""
+    future: Future[Outcome] = Future()
+    try:
+        future.set_result(work(training, runs, means, known))
+    except Exception as error:
+        future.set_exception(error)
+    return future
 
 
 class Here:
@@ -191,12 +236,7 @@ class Here:
 
     def submit(self, training: Training, runs: Path, means: Means) -> Future[Outcome]:
         """Does the training at once."""
-        future: Future[Outcome] = Future()
-        try:
-            future.set_result(work(training, runs, means))
-        except Exception as error:
-            future.set_exception(error)
-        return future
+        return _done(training, runs, means)
 
     def mend(self) -> None:
         """Nothing to mend."""

@@ -87,10 +87,7 @@ def _operator(
         return kept
     before = training.fitted_on
     assert before is not None, "only a fitted pool has an operator"
-    if "diverged" in (runs.result(before.name, before.facts) or {}):
-        raise FloatingPointError(
-            f"{before.name}: diverged, so that this training has no network to be fitted on"
-        )
+    check_fitted_on(training, runs)
     there = operators_of(before, runs, means)
     network, site = trial_of(before, means).network_to_read(pool, path, there)
     scatter, passes = _scatter(before, network, site, pool, runs, means)
@@ -101,6 +98,23 @@ def _operator(
     _note_time(file, {**passes, "solving": solving} if passes else {})
     operator.save(file)
     return operator
+
+
+def check_fitted_on(training: Training, runs: Runs) -> None:
+    """Refuses a training that has no network to be fitted on.
+
+    Args:
+        training: The training; one whose last pooling is not fitted passes.
+        runs: Where it is known what became of the one that it is fitted on.
+
+    Raises:
+        FloatingPointError: If that one diverged.
+    """
+    before = training.fitted_on
+    if before is not None and "diverged" in (runs.result(before.name, before.facts) or {}):
+        raise FloatingPointError(
+            f"{before.name}: diverged, so that this training has no network to be fitted on"
+        )
 
 
 def _scatter(
@@ -171,6 +185,8 @@ def weights_of(training: Training, runs: Runs, means: Means) -> Mapping[str, Any
         except ValueError as error:
             why = str(error)
     runs.say(f"{training.name}: {why}; trained again for its maps")
+    # Finished elsewhere, it may have no folder; without a result it is not finished in this one.
+    runs.begin(training.name, training.facts)
     again = path.parent / AGAIN
     network = trial_of(training, means, again).run(operators_of(training, runs, means))[0]
     clear_leftovers(path)

@@ -13,23 +13,23 @@ from typing import Any
 from foveapool.near import did_you_mean
 from foveapool.pooling.published import published_form
 from foveapool.study.setting import (
-    BASELINE,
     BESIDE,
     FITTED,
     LAYERS,
     POOLINGS,
+    THEN,
     Pool,
     Setting,
     choices_of,
 )
 
 
-def check_pooling(where: str, pooling: Any) -> None:
-    """Raises a ValueError unless there is a pooling, or none, of that name."""
-    if pooling not in POOLINGS:
-        hint = did_you_mean(str(pooling), POOLINGS, most=3)
+def check_pooling(where: str, pooling: Any, known: Sequence[str] = POOLINGS[1:]) -> None:
+    """Raises a ValueError unless there is a pooling of that name."""
+    if pooling not in known:
+        hint = did_you_mean(str(pooling), known, most=3)
         raise ValueError(
-            f"{where}: got the pooling {pooling!r}, wanted one of {', '.join(POOLINGS)}{hint}"
+            f"{where}: got the pooling {pooling!r}, wanted one of {', '.join(known)}{hint}"
         )
 
 
@@ -42,12 +42,8 @@ def check_tables(where: str, tables: Any, key: str) -> None:
         return
     for table in tables:
         check_pooling(where, table.get("pooling", ""))
-        if table["pooling"] == BASELINE:
-            raise ValueError(f"{where}: got the baseline, wanted a pooling")
-        known = [
-            "pooling",
-            *(n for n in choices_of(table["pooling"]) if n not in ("beside", "then")),
-        ]
+        own = [name for name in choices_of(table["pooling"]) if name not in (BESIDE, THEN)]
+        known = ["pooling", *own]
         if unused := [name for name in table if name not in known]:
             raise ValueError(f"{where}: got {', '.join(unused)}, wanted among {', '.join(known)}")
         if ("layer" in table) == (LAYERS in table):

@@ -7,14 +7,16 @@ that.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from foveapool.records import provenance
-from foveapool.runs import Runs
+from foveapool.robustness.result import RobustnessResult
+from foveapool.runs import RESULT, Runs, as_text
 from foveapool.study.cost import multiply_adds, parameters
-from foveapool.study.fits import WEIGHTS, fits_of, forget_again, keep_weights
+from foveapool.study.fits import WEIGHTS, check_fitted_on, fits_of, forget_again, keep_weights
 from foveapool.study.robust import measured
 from foveapool.study.training import Means, Training, trial_of
 from foveapool.study.trials import no_numbers
@@ -65,11 +67,48 @@ def finished(training: Training, runs: Runs) -> dict[str, Any] | None:
     done = runs.result(training.name, training.facts)
     if done is not None:
         folder = runs.folder(training.name)
-        (folder / CHECKPOINT).unlink(missing_ok=True)
+        # Of one that was finished elsewhere it may be the checkpoint of who is at it now.
+        if (folder / RESULT).exists():
+            (folder / CHECKPOINT).unlink(missing_ok=True)
         # Without its weights, what was trained again is half done and can be gone on with.
         if "diverged" in done or (folder / WEIGHTS).exists():
             forget_again(folder)
     return done
+
+
+def known_fault(name: str, facts: Mapping[str, Any], result: Mapping[str, Any]) -> str:
+    """Says why a study could make no use of a training that was finished elsewhere.
+
+    Args:
+        name: The name of the training.
+        facts: What was trained.
+        result: What it came to, with all the numbers of a result.
+
+    Returns:
+        The reason in words; nothing if a study could use it.
+    """
+    try:
+        training = Training.from_facts(facts)
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
+        return f"{name}: facts of no training that this version of foveapool knows ({error!r})"
+    if as_text(training.facts) != as_text(facts):
+        return f"{name}: facts as another version of foveapool has them"
+    if training.name != name:
+        return f"got the name {name[:200]!r}, wanted {training.name}"
+    if "diverged" in result:
+        return "" if isinstance(result["diverged"], str) else f"{name}: diverged is no text"
+    setting, alphas = training.setting, result["alphas"]
+    fitted = [pool for pool in setting.pools if pool.is_fitted]
+    for operator in (each for pool in fitted for each in setting.operator_names(pool).values()):
+        alpha = alphas.get(operator)
+        if not (isinstance(alpha, (int, float)) and 0 < alpha <= sys.float_info.max):
+            return f"{name}: got {alpha!r} for the alpha at layer {operator}"
+    if training.robustness:
+        try:
+            RobustnessResult.from_dict(result.get("robustness", {})).figures()
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
+            return f"{name}: robustness: {error}"
+    return ""
 
 
 def _trained(
@@ -79,6 +118,7 @@ def _trained(
     folder: Path,
     progress: Callable[[Progress], None] | None,
 ) -> dict[str, Any]:
+    check_fitted_on(training, runs)
     trial = trial_of(training, means, folder)
     fits = fits_of(training, runs, means)
     try:

@@ -97,6 +97,10 @@ class Search:
                 f"{self.parts} there are"
             )
 
+    def layers_beside(self) -> tuple[int, ...]:
+        """Where other poolings stand than the one that is searched for."""
+        return tuple(table["layer"] for table in spread(self.beside))
+
     def settings(self, start: Setting) -> list[Setting]:
         """All settings of the grid on top of the poolings that `start` has."""
         taken = {pool.layer for pool in start.pools}
@@ -156,11 +160,13 @@ class Candidate:
 class Selection:
     """The setting with the lowest mean error, and everything it was chosen from, in stages.
 
-    Of settings that are as good, the first of the grid.
+    Of settings that are as good, the first of the grid. `beside` are the layers of its poolings
+    that were not searched for.
     """
 
     best: Setting
     candidates: tuple[Candidate, ...]
+    beside: tuple[int, ...] = ()
 
 
 def select(search: Search, start: Setting, make: Make, run: Run) -> Selection:
@@ -174,7 +180,7 @@ def select(search: Search, start: Setting, make: Make, run: Run) -> Selection:
         candidates += more
         if second.judged < found.judged:
             found = second
-    return Selection(found.setting, tuple(candidates))
+    return Selection(found.setting, tuple(candidates), search.layers_beside())
 
 
 def _searched(

@@ -121,6 +121,9 @@ class Pool:
             object.__setattr__(self, "components", usual)
         if self.window == AUTO:  # type: ignore[comparison-overlap]
             object.__setattr__(self, "window", 2 if self.form in AFTER else None)
+        if self.alpha == AUTO and self.alpha_unit == "trace":
+            # It is the same penalty in either unit.
+            object.__setattr__(self, "alpha_unit", "absolute")
         if self.centre is None:
             object.__setattr__(self, "centre", usual_centre(self.form))
 

@@ -15,7 +15,16 @@ from foveapool.records import Row
 from foveapool.study.layers import check_pooling, check_tables, pooled, spread
 from foveapool.study.robust import check_asked
 from foveapool.study.select import Search, Selection, select
-from foveapool.study.setting import BASELINE, BESIDE, FITTED, LAYERS, THEN, Setting, choices_of
+from foveapool.study.setting import (
+    BASELINE,
+    BESIDE,
+    FITTED,
+    LAYERS,
+    POOLINGS,
+    THEN,
+    Setting,
+    choices_of,
+)
 from foveapool.study.training import Source, Training
 from foveapool.study.trials import Trials, selection_rows, trial_rows
 from foveapool.training.recipe import Recipe
@@ -38,18 +47,19 @@ class Arm:
     choices: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        check_pooling("arm", self.pooling)
+        check_pooling("arm", self.pooling, POOLINGS)
         known = choices_of(self.pooling)
         if unused := [name for name in self.choices if name not in known]:
             raise ValueError(
                 f"arm {self.pooling}: got {', '.join(unused)}, wanted {_listed(known)}; give "
                 "poolings that have the choice an [[arm]] of their own"
             )
-        if self.is_searched and "placement" in self.choices:
-            raise ValueError(
-                f"arm {self.pooling}: got a placement and no layer; the search finds both, or the "
-                "arm says both"
-            )
+        for name in ("placement", "form"):
+            if self.is_searched and name in self.choices:
+                raise ValueError(
+                    f"arm {self.pooling}: got a {name} and no layer; the search finds both, or the "
+                    "arm says both"
+                )
         if "layer" in self.choices and LAYERS in self.choices:
             raise ValueError(f"arm {self.pooling}: got layer and layers, wanted one of them")
         for name in (THEN, BESIDE):
@@ -84,12 +94,15 @@ class Arm:
             layers = choices.pop(LAYERS, None) or [choices.pop("layer")]
             first = [{"pooling": self.pooling, **choices, "layer": layer} for layer in layers]
             found = pooled(start, [*spread(beside), *first])
-            more = tuple(replace(found.pools[-1], **each, together=False) for each in following)
-            return replace(found, pools=(*found.pools, *more))
+            for each in following:
+                found = pooled(found, [{**first[0], **each}])
+            return found
         assert selection is not None, "a study is checked before it is run"
         best = selection.best
         pools = tuple(
-            replace(pool, pooling=self.pooling, **choices) if pool.is_fitted else pool
+            pool
+            if pool.layer in selection.beside
+            else replace(pool, pooling=self.pooling, **choices)
             for pool in best.pools
         )
         return replace(best, pools=pools)
@@ -152,8 +165,8 @@ class Study:
         search = self.search_for(arm) if arm.is_searched else None
         if search is None:
             return [arm.setting(self.network)]
-        grid = search.settings(self.network)
-        return [arm.setting(self.network, Selection(best, ())) for best in grid]
+        grid, beside = search.settings(self.network), search.layers_beside()
+        return [arm.setting(self.network, Selection(best, (), beside)) for best in grid]
 
     def facts(self) -> dict[str, Any]:
         """All of it as JSON can hold it, to be kept beside its tables."""

@@ -6,7 +6,6 @@ Whether it has been done, and how, is not told here.
 from __future__ import annotations
 
 import functools
-import hashlib
 import json
 import re
 from collections.abc import Mapping
@@ -17,6 +16,7 @@ from typing import Any
 from foveapool.data.content import content_of
 from foveapool.data.images import DataSet, held_out, subset
 from foveapool.data.registry import load_data
+from foveapool.runs import digest
 from foveapool.study.setting import TRAINED, Setting
 from foveapool.study.trial import Trial
 from foveapool.training.recipe import Recipe
@@ -125,8 +125,7 @@ class Training:
         words += [f"seed{self.seed}"]
         text = "-".join(str(word) for word in words if word is not None)
         readable = re.sub(r"[^a-z0-9.]+", "-", text.lower())[-90:].strip("-")
-        digest = hashlib.blake2b(json.dumps(self.facts, sort_keys=True).encode(), digest_size=5)
-        return f"{readable}-{digest.hexdigest()}"
+        return f"{readable}-{digest(self.facts)}"
 
 
 @dataclass(frozen=True)
