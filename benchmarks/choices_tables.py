@@ -59,7 +59,7 @@ def components() -> str:
     """Error by the number of components, a column a pooling; those of SGD as far as measured."""
     rows = [
         row
-        for row in errors_of("ablations.csv poolings.csv")
+        for row in errors_of("ablations.csv replaced.csv")
         if row.layer == "3" and row.norm in ("", "l2") and row.alpha in ("", AUTO)
     ]
     names = ("sgd", CLOSED, TRAINED)
@@ -195,7 +195,7 @@ def shares() -> str:
 
 def repeats() -> str:
     """The same images, recipe and seeds trained twice: 5 % of SVHN is reduced SVHN."""
-    once = [row for row in errors_of("poolings.csv") if row.layer in ("", "3")]
+    once = [row for row in errors_of("replaced.csv") if row.layer in ("", "3")]
     lines = []
     for row in (row for row in errors_of("shares.csv") if share_of(row)[1] == 5):
         same = next(r for r in once if (r.pooling, r.alpha) == (row.pooling, row.alpha))

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from choices_tables import CHOICES_TABLES
 from endured_tables import ENDURED_TABLES
+from forms_tables import FORMS_TABLES
 from matplotlib.figure import Figure
 from pictures import draw
 from results_tables import RESULTS_TABLES
@@ -168,6 +169,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "after": after,
     **CHOICES_TABLES,
     **ENDURED_TABLES,
+    **FORMS_TABLES,
     **RESULTS_TABLES,
     **ROBUSTNESS_TABLES,
     **STUDY_TABLES,

@@ -57,7 +57,7 @@ def _draw_results(images: Path) -> None:
     save_figure(alpha_figure(found, VALIDATION, width=WIDE), images / "search.png", dpi=110)
     shares = images_figure(read_rows(RESULTS / "shares.csv"), {"svhn": 73_257}, width=WIDE)
     save_figure(shares, images / "shares.png", dpi=110)
-    poolings = poolings_figure(read_rows(RESULTS / "poolings.csv"), width=WIDE)
+    poolings = poolings_figure(read_rows(RESULTS / "replaced.csv"), width=WIDE)
     save_figure(poolings, images / "poolings.png", dpi=110)
     for network in ("cnn", "resnet18"):
         (path,) = (RESULTS / "operators").glob(f"svhn-reduced-{network}-*.safetensors")

@@ -127,7 +127,7 @@ def searches() -> str:
 
 def trained_on() -> str:
     """What training on from the closed form changes, in pairs with the closed form alone."""
-    rows = sorted(errors_of("poolings*.csv table1-*.csv settings-*.csv"), key=_order)
+    rows = sorted(errors_of("replaced*.csv table1-*.csv settings-*.csv"), key=_order)
     frozen = {_place(row): row for row in rows if row.pooling == CLOSED}
     lines = []
     for row in (row for row in rows if row.pooling == TRAINED):
@@ -158,12 +158,12 @@ def _place(row: Row) -> tuple[str, ...]:
 
 def poolings() -> str:
     """Every pooling at each layer of the CNN."""
-    return _beside(errors_of("poolings.csv"))
+    return _beside(errors_of("replaced.csv"))
 
 
 def poolings_resnet18() -> str:
     """Some poolings at each place of the ResNet."""
-    return _beside(errors_of("poolings-resnet18.csv"))
+    return _beside(errors_of("replaced-resnet18.csv"))
 
 
 def _beside(rows: Sequence[Row]) -> str:
@@ -197,7 +197,7 @@ def _named(row: Row) -> str:
 
 def rivals() -> str:
     """Each pooling less ours, in the same layer, in pairs."""
-    rows = [row for row in errors_of("poolings.csv") if row.layer]
+    rows = [row for row in errors_of("replaced.csv") if row.layer]
     layers = sorted({row.layer for row in rows})
     ours = {row.layer: row for row in rows if (row.pooling, row.alpha) == (TRAINED, "auto")}
 

@@ -10,7 +10,20 @@ from dataclasses import replace
 import pytest
 
 import foveapool as fp
-from foveapool.demo import NAMES, Demo, main, operator_path, run_demo, table, verdict
+from foveapool.demo import (
+    BEST,
+    BLUR,
+    NAMES,
+    PAPER,
+    STRIDED,
+    Demo,
+    main,
+    operator_path,
+    run_demo,
+    table,
+    verdict,
+)
+from foveapool.records import ERROR
 from foveapool.study.presets import read_preset
 from foveapool.study.setting import Setting
 from foveapool.study.training import Training
@@ -22,13 +35,13 @@ NUMBERS = {"parameters": 1000, "seconds": 1.0, "fit_seconds": 0.5, "multiply_add
 TOLD = {"alphas": {"3": 25.0}, "hardware": "h", "torch": "t", "commit": "c"}
 
 
-def rows(closed, base=BASE):
-    """The rows of a study whose closed form has these errors, and all others the baseline's."""
+def rows(best, base=BASE):
+    """The rows of a study whose last line has these errors, and all others the baseline's."""
     study, trials, results = Demo().study(), [], {}
-    for arm in study.arms:
+    for line, arm in enumerate(study.arms):
         setting: Setting = arm.setting(study.network)
         made: list[Training] = [study.training(setting, seed) for seed in range(len(base))]
-        errors = closed if arm.pooling == "closed-form" else base
+        errors = best if line == BEST else base
         trials.append(Trials(setting, tuple(made)))
         for each, error in zip(made, errors, strict=True):
             results[each.name] = {"error": error, **NUMBERS, **TOLD}
@@ -39,15 +52,22 @@ def test_the_demo_trains_compares_and_goes_on_where_it_was(tmp_path, capsys, mon
     demo = Demo(tmp_path / "runs", 1, 160, 40, epochs=1, width=4, processes=1)
     main(demo)
     said = capsys.readouterr().out
-    assert all(name in said for name in NAMES.values())
-    assert "4 trainings" in said and "One seed only" in said
+    assert "5 trainings" in said and "One seed only" in said
     operator = fp.PoolingOperator.load(operator_path(demo))
     assert operator.summary() in said
     folder = demo.out / "studies" / "demo"
     assert (folder / "operator.png").read_bytes().startswith(b"\x89PNG")
     monkeypatch.setattr(Trial, "run", None)
     again = run_demo(demo, lambda text: None)
-    assert [row.pooling for row in again if row.metric == "parameters"] == list(NAMES)
+    wrong = [row.mean for row in again if row.metric == ERROR]
+    for name, error in zip(NAMES, wrong, strict=True):
+        assert f"{name}, seed 0: {error:.1f} % wrong" in said
+
+
+def test_the_best_line_has_the_parameters_of_the_network_as_it_is(tmp_path):
+    demo = Demo(tmp_path / "runs", 1, 160, 40, epochs=1, width=4, processes=1)
+    numbers = [line[2] for line in table(run_demo(demo, lambda text: None))]
+    assert numbers[STRIDED] == numbers[BLUR] == numbers[BEST] != numbers[PAPER]
 
 
 def test_the_demo_is_the_preset_of_that_name_in_another_size():
@@ -61,34 +81,37 @@ def test_the_demo_is_the_preset_of_that_name_in_another_size():
 
 def test_the_demo_learns_with_the_alpha_that_the_library_does():
     study = Demo().study()
-    arms = [arm for arm in study.arms if arm.pooling in ("closed-form", "closed-form-trained")]
-    pools = [pool for arm in arms for pool in arm.setting(study.network).pools]
+    arms = [study.arms[PAPER], study.arms[BEST]]
+    pools = [pool for arm in arms for pool in arm.setting(study.network).pools if pool.is_fitted]
     assert [pool.alpha for pool in pools] == ["auto", "auto"]
     assert inspect.signature(fp.solve_pooling).parameters["alpha"].default == "auto"
 
 
 @pytest.mark.parametrize(
-    ("closed", "words"),
+    ("best", "words"),
     [
-        ((20.0, 21.0, 19.0), "With the closed form 31.0 points fewer are wrong"),
-        ((50.5, 51.0, 52.0), "does not tell them apart"),
-        ((80.0, 81.0, 79.0), "With the strided convolution 29.0 points fewer"),
+        ((20.0, 21.0, 19.0), "31.0 points better than: strided convolution (paired over 3 seeds"),
+        ((50.5, 51.0, 52.0), "0.2 points from: strided convolution (paired over 3 seeds"),
+        ((80.0, 81.0, 79.0), "29.0 points worse than: strided convolution (paired over 3 seeds"),
     ],
 )
-def test_the_verdict_says_what_the_spread_allows(closed, words):
-    told = verdict(rows(closed))
-    assert words in told and "paired over 3 seeds" in told and "p = " in told
+def test_the_verdict_says_what_the_spread_allows(best, words):
+    told = verdict(rows(best)).splitlines()
+    assert words in told[STRIDED] and "p = " in told[STRIDED]
+    assert [name in line for name, line in zip(NAMES, told, strict=False)] == [True] * BEST
+    assert ("not significantly different" in told[BLUR]) == ("points from" in words)
 
 
 def test_seeds_that_all_differ_by_the_same_get_no_p():
     told = verdict(rows(tuple(error - 10.0 for error in BASE)))
-    assert "differ by 10.0 points (paired over 3 seeds, deviation 0.0): this run does not" in told
+    assert "10.0 points from: strided convolution (paired over 3 seeds, deviation 0.0)" in told
+    assert "p = " not in told
 
 
 def test_the_table_has_mean_and_deviation_over_the_seeds():
     lines = table(rows((20.0, 21.0, 22.0)))
-    assert [line[0] for line in lines] == list(NAMES.values())
-    assert lines[1] == ("closed form", "21.0 +- 1.0", "1,000", "1")
+    assert [line[0] for line in lines] == list(NAMES)
+    assert lines[BEST] == (NAMES[BEST], "21.0 +- 1.0", "1,000", "1")
 
 
 def test_a_killed_demo_leaves_its_folders_free(tmp_path):

@@ -2,12 +2,13 @@
 
 import builtins
 from dataclasses import replace
+from itertools import combinations
 from math import isnan
 
 import pytest
 from scipy import stats
 
-from foveapool.pairs import compare, paired_p_value
+from foveapool.pairs import adjust_by_holm, compare, paired_p_value
 from foveapool.records import Row, append_rows, moments, read_rows
 
 
@@ -64,6 +65,21 @@ def test_equal_measurements_do_not_differ():
 @pytest.mark.parametrize("differences", [(), (0.5,), (0.0,), (-2.0, -2.0, -2.0), (0.3 - 0.1, 0.2)])
 def test_one_pair_or_no_spread_says_nothing_of_chance(differences):
     assert isnan(paired_p_value(differences))
+
+
+@pytest.mark.parametrize("p_values", [(0.3,), (0.01, 0.02, 0.03, 0.04), (0.5, 0.001, 0.2, 0.001)])
+def test_holm_is_bonferroni_over_every_set_of_comparisons(p_values):
+    sets = [s for n in range(1, 5) for s in combinations(range(len(p_values)), n)]
+    wanted = [
+        max(min(1.0, len(s) * min(p_values[j] for j in s)) for s in sets if i in s)
+        for i in range(len(p_values))
+    ]
+    assert adjust_by_holm(p_values) == pytest.approx(wanted)
+
+
+def test_a_comparison_that_could_not_be_made_is_not_counted():
+    first, missing, second = adjust_by_holm([0.02, float("nan"), 0.03])
+    assert (first, second) == (0.04, 0.04) and isnan(missing)
 
 
 def test_without_scipy_the_extra_is_named(monkeypatch):

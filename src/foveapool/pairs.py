@@ -92,3 +92,25 @@ def paired_p_value(differences: Sequence[float]) -> float:
     if high - low <= ROUNDING * max(abs(low), abs(high)):
         return math.nan
     return float(stats.ttest_1samp(differences, 0.0).pvalue)
+
+
+def adjust_by_holm(p_values: Sequence[float]) -> list[float]:
+    """The p of several comparisons, so that all of them together are wrong as rarely as one.
+
+    Args:
+        p_values: One for each comparison; nan where a comparison could not be made.
+
+    Returns:
+        Holm's step-down adjustment of each, in the same order: at most 1, nan for nan, which does
+        not count among the comparisons.
+
+    >>> adjust_by_holm([0.01, 0.04, 0.02])
+    [0.03, 0.04, 0.04]
+    """
+    order = sorted((p, at) for at, p in enumerate(p_values) if not math.isnan(p))
+    adjusted = [math.nan] * len(p_values)
+    so_far = 0.0
+    for rank, (p, at) in enumerate(order):
+        so_far = max(so_far, min(1.0, (len(order) - rank) * p))
+        adjusted[at] = so_far
+    return adjusted

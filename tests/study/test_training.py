@@ -110,7 +110,10 @@ def test_trainings_that_differ_in_the_rate_for_poolings_are_fitted_on_the_same_n
 
 
 def test_a_study_gives_a_rate_for_poolings_to_those_of_its_trainings_that_can_use_it():
-    usual, slow = read_preset("demo"), read_preset("demo", {"recipe": {"pooling_rate": 0.1}})
+    usual, slow = (
+        read_preset("forms-cnn"),
+        read_preset("forms-cnn", {"recipe": {"pooling_rate": 0.1}}),
+    )
     differ = {
         arm.pooling
         for arm in usual.arms

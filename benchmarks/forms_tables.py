@@ -1,0 +1,98 @@
+"""The table of forms: poolings that keep the convolution beside those that take its place."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from told import BASELINE, POOLINGS, rows_of, told
+
+from foveapool.pairs import adjust_by_holm, compare
+from foveapool.records import ERROR, Row
+from foveapool.report.tables import Table, place, with_spread
+
+# How a pooling stands in the network, in words.
+STANDS = {
+    "replace": "instead of the convolution",
+    "mix": "and a 1x1 convolution",
+    "after": "behind the convolution",
+    "after-activation": "behind convolution, norm and ReLU",
+}
+
+
+# The lines of README's table.
+FIRST = (
+    "closed form, behind convolution, norm and ReLU, layers 1, 2, 3",
+    "closed form, 9 components, and a 1x1 convolution, layer 3; BlurPool as published, layers 1, 2",
+    "closed form, 9 components, and a 1x1 convolution, layer 3",
+    "BlurPool, behind convolution, norm and ReLU, layers 1, 2, 3",
+    "closed form, 2 components, instead of the convolution, layer 3",
+    "strided convolution",
+)
+
+
+def forms_cnn() -> str:
+    """The CNN on reduced SVHN, the lowest error first, each in pairs with BlurPool as published."""
+    header, lines = _forms_cnn()
+    return Table(header, lines).markdown()
+
+
+def forms_first() -> str:
+    """The most telling of these lines, without the paired differences."""
+    header, lines = _forms_cnn()
+    shown = [at for at, name in enumerate(header) if name.split()[0] not in ("less", "p")]
+    chosen = [tuple(line[at] for at in shown) for line in lines if line[0] in FIRST]
+    return Table(tuple(header[at] for at in shown), tuple(chosen)).markdown()
+
+
+def _forms_cnn() -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
+    """The header and the lines of the whole table."""
+    rows = rows_of("forms-cnn.csv")
+    errors = sorted((row for row in rows if row.metric == ERROR), key=lambda row: row.mean)
+    (rival,) = (row for row in errors if _is_published_blur(row))
+    others = [row for row in errors if row is not rival]
+    pairs = [compare(row, rival) for row in others]
+    adjusted = dict(zip(map(id, others), adjust_by_holm([pair.p for pair in pairs]), strict=True))
+    found = {(place(row), row.metric): row for row in rows}
+    lines = []
+    for row in errors:
+        less = p = "-"
+        if row is not rival:
+            less, p = told(compare(row, rival))[0], f"{adjusted[id(row)]:.2g}"
+        costs = [
+            found[(place(row), name)].mean / 1e6
+            for name in ("parameters", "multiply-adds an image")
+        ]
+        error = with_spread(row.mean, row.deviation)
+        lines.append((describe(row), error, less, p, f"{costs[0]:.2f}", f"{costs[1]:.0f}"))
+    header = (
+        "what stands there",
+        "error %",
+        "less BlurPool as published, in pairs",
+        "p (Holm)",
+        "10^6 parameters",
+        "10^6 mult-adds",
+    )
+    return header, tuple(lines)
+
+
+def _is_published_blur(row: Row) -> bool:
+    return (row.pooling, row.layer, row.form) == ("blur", "1, 2, 3", "after-activation")
+
+
+def describe(row: Row) -> str:
+    """What stands at which layers, in words."""
+    name, *more = row.pooling.split(", ", 1)
+    if name == BASELINE:
+        return "strided convolution"
+    many = f", {row.components} components" if row.components not in ("", "1", "1, 1, 1") else ""
+    text = f"{POOLINGS[name]}{many}, {STANDS[row.form]}, {_layers(row.layer)}"
+    beside = re.search(r"beside blur, after-activation, at ([\d, ]+)", *more) if more else None
+    return text + (f"; BlurPool as published, {_layers(beside[1])}" if beside else "")
+
+
+def _layers(text: str) -> str:
+    return f"layer{'s' if ',' in text else ''} {text}"
+
+
+FORMS_TABLES: dict[str, Callable[[], str]] = {"forms_cnn": forms_cnn, "forms_first": forms_first}
