@@ -20,6 +20,7 @@ STANDS = {
 }
 
 
+SWAPPED = "right after the swap"
 # The lines of README's table.
 FIRST = (
     "closed form, behind convolution, norm and ReLU, layers 1, 2, 3",
@@ -95,4 +96,53 @@ def _layers(text: str) -> str:
     return f"layer{'s' if ',' in text else ''} {text}"
 
 
-FORMS_TABLES: dict[str, Callable[[], str]] = {"forms_cnn": forms_cnn, "forms_first": forms_first}
+def swap() -> str:
+    """What each mode does to a trained network, right after the swap and fine-tuned."""
+    rows = rows_of("swap.csv")
+    plain = {row.pooling: row for row in rows if not row.form}
+    found = {(_swapped(row), row.metric, row.pooling): row for row in rows if row.form}
+    lines = [("untouched", "-", "-", _error(plain["before"]), "-", "-")]
+    for own in dict.fromkeys(key[0] for key in found):
+        after, tuned = (found[(own, ERROR, stage)] for stage in (SWAPPED, "fine-tuned"))
+        given = found.get((own, "explained variance %", SWAPPED))
+        lines.append((*own, _error(after), _error(tuned), f"{given.mean:.0f}" if given else "-"))
+    lines.append(
+        (
+            "untouched, trained as long",
+            "-",
+            "-",
+            "-",
+            _error(plain["untouched, trained on as long"]),
+            "-",
+        )
+    )
+    header = (
+        "mode",
+        "layers",
+        "alpha, components",
+        "error % right after the swap",
+        "fine-tuned",
+        "output's variance given back, %",
+    )
+    return Table(header, tuple(lines)).markdown()
+
+
+def _swapped(row: Row) -> tuple[str, str, str]:
+    alpha = row.alpha.replace(" traces", " trace(B)/N")
+    trained = ", P trains" if row.trainable == "yes" else ""
+    return (
+        f"`{row.form.split(',')[0]}`" + row.form[len(row.form.split(",")[0]) :] + trained,
+        row.layer,
+        f"{alpha}, {row.components}",
+    )
+
+
+def _error(row: Row) -> str:
+    return with_spread(row.mean, row.deviation, 1)
+
+
+FORMS_TABLES: dict[str, Callable[[], str]] = {
+    "forms_cnn": forms_cnn,
+    "forms_first": forms_first,
+    "swap": swap,
+}

@@ -22,6 +22,7 @@ def blocks(name: str) -> list[str]:
     ("name", "wanted"),
     [
         ("your-own-network.md", "5: Conv2d -> replace LinearPool2d((16, 16) -> (8, 8)"),
+        ("mix.md", "5: Conv2d -> mix LinearPool2d((16, 16) -> (8, 8), components=9"),
         ("fine-tune-after.md", "7: MaxPool2d -> after LinearPool2d((16, 16) -> (8, 8)"),
     ],
 )
@@ -33,6 +34,8 @@ def test_the_lines_of_a_tutorial_run(name, wanted, tmp_path, monkeypatch, capsys
     assert wanted in capsys.readouterr().out
     if name == "fine-tune-after.md":
         assert 0.2 < names["before"] < names["after"]
+    if name == "mix.md":
+        assert names["trained"] == names["parameters"]
 
 
 def test_two_processes_fit_what_one_does(tmp_path):

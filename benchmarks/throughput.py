@@ -1,0 +1,146 @@
+"""How many images a second do several trainings at once get through a GPU, all together?
+
+Each training is a process of its own, as `foveapool study --at-once` has them, with checkpoints.
+The clock runs from the moment when all have done an epoch (captured, compiled) to the end of the
+last. Start NVIDIA's MPS before, or they take turns: `nvidia-cuda-mps-control -d`. Adds rows to
+results/throughput.csv (`--out`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import multiprocessing
+import tempfile
+import time
+from typing import Any
+
+import torch
+
+from foveapool.data.images import Augmentation, DataSet, Images
+from foveapool.records import Row, append_rows, provenance
+from foveapool.study.layers import pooled, spread
+from foveapool.study.setting import Setting
+from foveapool.study.trial import Trial
+from foveapool.training.loop import train
+from foveapool.training.progress import Progress
+from foveapool.training.recipe import paper_recipe
+
+CLASSES = tuple("0123456789")
+STRIDED = "strided convolution"
+
+
+def make_network(data: DataSet, job: dict[str, Any]) -> torch.nn.Module:
+    """A network with a rival at all three layers, in its published form."""
+    setting = Setting(network=job["network"], width=job["width"])
+    if job["pooling"] != STRIDED:
+        setting = pooled(setting, spread([{"pooling": job["pooling"], "layers": [1, 2, 3]}]))
+    network: torch.nn.Module = Trial(
+        setting, data, paper_recipe(job["network"], "cifar10")
+    ).network()
+    return network
+
+
+def random_images(count: int, seed: int) -> Images:
+    """Images of noise: the time of a step does not depend on what they show."""
+    generator = torch.Generator().manual_seed(seed)
+    pixels = torch.randint(0, 256, (count, 3, 32, 32), generator=generator, dtype=torch.uint8)
+    return Images(pixels, torch.randint(10, (count,), generator=generator), CLASSES)
+
+
+def run_training(number: int, job: dict[str, Any], ready: Any, seconds: Any) -> None:
+    """A training in a process of its own; notes the seconds from the common start to its end."""
+    data = DataSet(
+        "random", random_images(job["images"], 0), random_images(100, 1), "channel", Augmentation()
+    )
+    recipe = dataclasses.replace(
+        paper_recipe(job["network"], "cifar10"), epochs=1 + job["epochs"], milestones=()
+    )
+    begin = [0.0]
+
+    def wait_for_all(progress: Progress) -> None:
+        if progress.last is not None and progress.last.epoch == 1 and not begin[0]:
+            ready.wait()
+            begin[0] = time.perf_counter()
+
+    with tempfile.TemporaryDirectory() as folder:
+        train(
+            make_network(data, job),
+            data,
+            recipe,
+            number,
+            device=job["device"],
+            compile=job["compile"],
+            folder=folder,
+            checkpoint_seconds=5.0,
+            progress=wait_for_all,
+        )
+    seconds[number] = time.perf_counter() - begin[0]
+
+
+def measure(at_once: int, job: dict[str, Any]) -> float:
+    """Images a second of so many trainings together."""
+    context = multiprocessing.get_context("spawn")
+    ready, seconds = context.Barrier(at_once), context.Array("d", at_once)
+    processes = [
+        context.Process(target=run_training, args=(number, job, ready, seconds))
+        for number in range(at_once)
+    ]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+        if process.exitcode:
+            ready.abort()  # the others wait for it
+    if any(process.exitcode for process in processes):
+        raise ChildProcessError(f"{at_once} at once: a training ended before its time")
+    return at_once * job["epochs"] * job["images"] / max(seconds)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--networks", nargs="+", default=["resnet18", "cnn"])
+    parser.add_argument("--poolings", nargs="+", default=[STRIDED], help="or names of rivals")
+    parser.add_argument("--at-once", nargs="+", type=int, default=[1, 2, 3, 4, 6])
+    parser.add_argument("--compile", nargs="+", default=["no", "yes"], choices=["no", "yes"])
+    parser.add_argument("--epochs", type=int, default=3, help="beside a first one to warm up")
+    parser.add_argument("--images", type=int, default=50_000)
+    parser.add_argument("--width", type=int, default=64)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--out", default="results/throughput.csv")
+    options = parser.parse_args()
+    facts = provenance(options.device)
+    for network in options.networks:
+        for pooling in options.poolings:
+            for compiled in options.compile:
+                for at_once in options.at_once:
+                    job = {
+                        "network": network,
+                        "pooling": pooling,
+                        "compile": compiled == "yes",
+                        **{k: getattr(options, k) for k in ("epochs", "images", "width", "device")},
+                    }
+                    begin = time.perf_counter()
+                    rate = measure(at_once, job)
+                    how = f"{at_once} at once" + (", compiled" if job["compile"] else "")
+                    print(f"{network:<9} {pooling:<20} {how:<20} {rate:9,.0f} images a second")
+                    row = Row(
+                        study="benchmark throughput",
+                        network=network,
+                        data="random images 32 x 32",
+                        pooling=pooling,
+                        placement=how,
+                        metric="images a second, all trainings together",
+                        mean=rate,
+                        deviation=float("nan"),
+                        n=1,
+                        epochs=str(options.epochs),
+                        batch="128",
+                        seconds=f"{time.perf_counter() - begin:.1f}",
+                        **facts,
+                    )
+                    append_rows(options.out, [row])
+
+
+if __name__ == "__main__":
+    main()
