@@ -19,8 +19,8 @@ import torch
 
 from foveapool.data.images import Augmentation, DataSet, Images
 from foveapool.records import Row, append_rows, provenance
-from foveapool.study.layers import pooled, spread
-from foveapool.study.setting import Setting
+from foveapool.study.setting import BASELINE, Setting
+from foveapool.study.study import Arm
 from foveapool.study.trial import Trial
 from foveapool.training.loop import train
 from foveapool.training.progress import Progress
@@ -32,12 +32,10 @@ STRIDED = "strided convolution"
 
 def make_network(data: DataSet, job: dict[str, Any]) -> torch.nn.Module:
     """A network with a rival at all three layers, in its published form."""
-    setting = Setting(network=job["network"], width=job["width"])
-    if job["pooling"] != STRIDED:
-        setting = pooled(setting, spread([{"pooling": job["pooling"], "layers": [1, 2, 3]}]))
-    network: torch.nn.Module = Trial(
-        setting, data, paper_recipe(job["network"], "cifar10")
-    ).network()
+    start = Setting(network=job["network"], width=job["width"])
+    arm = Arm(BASELINE if job["pooling"] == STRIDED else job["pooling"], job["choices"])
+    recipe = paper_recipe(job["network"], "cifar10")
+    network: torch.nn.Module = Trial(arm.setting(start), data, recipe).network()
     return network
 
 
@@ -117,6 +115,7 @@ def main() -> None:
                     job = {
                         "network": network,
                         "pooling": pooling,
+                        "choices": {} if pooling == STRIDED else {"layers": [1, 2, 3]},
                         "compile": compiled == "yes",
                         **{k: getattr(options, k) for k in ("epochs", "images", "width", "device")},
                     }
