@@ -21,15 +21,24 @@ STANDS = {
 
 
 SWAPPED = "right after the swap"
-# The lines of README's table.
-FIRST = (
-    "closed form, behind convolution, norm and ReLU, layers 1, 2, 3",
-    "closed form, 9 components, and a 1x1 convolution, layer 3; BlurPool as published, layers 1, 2",
-    "closed form, 9 components, and a 1x1 convolution, layer 3",
-    "BlurPool, behind convolution, norm and ReLU, layers 1, 2, 3",
-    "closed form, 2 components, instead of the convolution, layer 3",
-    "strided convolution",
-)
+# The lines of README's table and picture, and how they are called there.
+FIRST = {
+    "closed form, behind convolution, norm and ReLU, layers 1, 2, 3": (
+        "closed form behind every convolution"
+    ),
+    "closed form, 9 components, and a 1x1 convolution, layer 3; BlurPool as published, "
+    "layers 1, 2": "closed form and 1x1 convolution last, BlurPool before",
+    "closed form, 9 components, and a 1x1 convolution, layer 3": (
+        "closed form and 1x1 convolution last"
+    ),
+    "BlurPool, behind convolution, norm and ReLU, layers 1, 2, 3": (
+        "BlurPool behind every convolution, as published"
+    ),
+    "closed form, 2 components, instead of the convolution, layer 3": (
+        "closed form instead of the last convolution, as in the paper"
+    ),
+    "strided convolution": "strided convolutions, the network as it is",
+}
 
 
 def forms_cnn() -> str:
@@ -42,8 +51,19 @@ def forms_first() -> str:
     """The most telling of these lines, without the paired differences."""
     header, lines = _forms_cnn()
     shown = [at for at, name in enumerate(header) if name.split()[0] not in ("less", "p")]
-    chosen = [tuple(line[at] for at in shown) for line in lines if line[0] in FIRST]
+    chosen = [
+        tuple(FIRST[line[0]] if at == 0 else line[at] for at in shown)
+        for line in lines
+        if line[0] in FIRST
+    ]
     return Table(tuple(header[at] for at in shown), tuple(chosen)).markdown()
+
+
+def first_errors() -> list[tuple[str, Row]]:
+    """The same lines by name, the highest error first, with their test errors."""
+    errors = {describe(row): row for row in rows_of("forms-cnn.csv") if row.metric == ERROR}
+    found = [(name, errors[line]) for line, name in FIRST.items()]
+    return sorted(found, key=lambda each: -each[1].mean)
 
 
 def _forms_cnn() -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:

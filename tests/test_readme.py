@@ -3,42 +3,74 @@
 import re
 from pathlib import Path
 
-from foveapool.data.street_digits import street_digits
-from foveapool.networks.build import build
-
 README = Path(__file__).parents[1] / "README.md"
 
 
-def newcomer() -> dict[str, object]:
-    """What the first lines take for granted: a network, images, a loader, a training."""
-    scenes = street_digits(200)
-    images = (scenes.images.float() - 128) / 64
-    loader = list(zip(images.split(50), scenes.labels.split(50), strict=True))
-    model = build("cnn", seed=0, width=4)
-    trained: list[object] = []
-    return {"model": model, "images": images, "loader": loader, "train_again": trained.append}
-
-
-def test_the_python_of_the_readme_runs(tmp_path, monkeypatch, capsys):
+def test_the_python_of_the_readme_runs_as_it_stands(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"```python\n(.*?)```", README.read_text(), flags=re.S)
-    assert len(blocks) >= 2
-    names: dict[str, object] = newcomer()
-    for block in blocks:
-        exec(compile(block, "README.md", "exec"), names)
+    (block,) = python_blocks(README)
+    names: dict[str, object] = {}
+    exec(compile(block, "README.md", "exec"), names)
     said = capsys.readouterr().out
-    assert "torch.Size([500, 64, 8, 8])" in said
     assert "S_b/S_w" in said
-    assert (tmp_path / "pooling.safetensors").is_file()
+    assert "2: Conv2d -> mix LinearPool2d((32, 32) -> (16, 16), components=9" in said
     assert (tmp_path / "adapter" / "adapter_config.json").is_file()
 
 
+def test_maps_alone_are_enough(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for block in python_blocks(README.parent / "docs/tutorials/from-maps.md"):
+        exec(compile(block, "from-maps.md", "exec"), {})
+    assert "torch.Size([500, 64, 8, 8])" in capsys.readouterr().out
+    assert (tmp_path / "pooling.safetensors").is_file()
+
+
+def python_blocks(path: Path) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", path.read_text("utf-8"), flags=re.S)
+
+
+def test_the_readme_takes_three_minutes_to_read():
+    prose = re.sub(
+        r"<!-- table.*?<!-- end -->|```.*?```", "", README.read_text("utf-8"), flags=re.S
+    )
+    assert len(prose.split()) <= 700
+
+
 def test_the_ten_lines_are_ten_lines():
-    first = re.findall(r"```python\n(.*?)```", README.read_text(), flags=re.S)[0]
+    (first,) = python_blocks(README)
     assert len([line for line in first.splitlines() if line.strip()]) <= 10
 
 
 def test_what_the_readme_points_to_exists():
-    targets = re.findall(r"\]\((?!https?:)([^)#]+)\)", README.read_text())
-    assert targets
-    assert [target for target in targets if not (README.parent / target).exists()] == []
+    assert targets_of(README)
+    assert [target for target in targets_of(README) if not target.exists()] == []
+
+
+def test_what_the_documents_point_to_exists():
+    documents = sorted((README.parent / "docs").rglob("*.md"))
+    missing = [(each.name, to) for each in documents for to in targets_of(each) if not to.exists()]
+    assert missing == []
+
+
+def test_headings_that_are_pointed_to_exist():
+    missing = []
+    for each in [README, *sorted((README.parent / "docs").rglob("*.md"))]:
+        for path, heading in re.findall(
+            r"\]\((?!https?:)([^)#]*)#([^)]+)\)", each.read_text("utf-8")
+        ):
+            target = each.parent / path if path else each
+            if heading not in headings_of(target):
+                missing.append((each.name, path, heading))
+    assert missing == []
+
+
+def targets_of(path: Path) -> list[Path]:
+    """The files that a document points to."""
+    found = re.findall(r"\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)", path.read_text("utf-8"))
+    return [path.parent / target for target in found]
+
+
+def headings_of(path: Path) -> set[str]:
+    """What GitHub calls the headings of a document in links."""
+    titles = re.findall(r"^#+ (.*)$", path.read_text("utf-8"), flags=re.M)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
