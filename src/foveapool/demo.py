@@ -66,7 +66,6 @@ class Demo:
 
 def run_demo(demo: Demo, say: Callable[[str], None]) -> tuple[Row, ...]:
     """All trainings, the ones that others wait for first; the rows of the table."""
-
     study = demo.study()
     settings = [arm.setting(study.network) for arm in study.arms]
 

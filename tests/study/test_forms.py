@@ -70,6 +70,36 @@ def test_a_closed_form_is_fitted_on_the_network_with_what_stands_beside_it(tmp_p
     assert both.fitted_on.pools == () and [p.form for p in both.pools] == ["replace"] * 2 + ["mix"]
 
 
+def test_what_stands_beside_and_names_no_pooling_has_that_of_its_line(tmp_path):
+    arms = (
+        '[[arm]]\npooling = ["closed-form", "closed-form-trained", "sgd"]\n'
+        'form = "mix"\nlayer = 3\n'
+        'beside = [{ form = "after", layers = [1, 2] }]\n'
+    )
+    closed, trained, learned = settings_of(tmp_path, arms)
+    for found, name in ((closed, "closed-form"), (trained, "closed-form-trained")):
+        assert {(p.pooling, p.layer, p.form) for p in found.pools} == {
+            (name, 1, "after"),
+            (name, 2, "after"),
+            (name, 3, "mix"),
+        }
+        assert found.fitted_on.pools == ()
+    assert [(p.pooling, p.form) for p in learned.pools] == [("sgd", "after")] * 2 + [("sgd", "mix")]
+
+
+def test_a_window_may_be_the_whole_map_in_every_table(tmp_path):
+    arms = """[[arm]]
+pooling = "closed-form"
+form = "after"
+window = "whole"
+layer = 3
+beside = [{ form = "after", layer = 2, window = "whole" }]
+then = [{ layer = 1, window = "whole" }]
+"""
+    (found,) = settings_of(tmp_path, arms)
+    assert {pool.layer: pool.window for pool in found.pools} == {1: None, 2: None, 3: None}
+
+
 def test_a_shortcut_has_one_component_of_its_own_beside_nine_in_the_main_path():
     arm = Arm("closed-form", {"layer": 3, "form": "mix"})
     setting = arm.setting(RESNET)
@@ -158,7 +188,14 @@ def test_what_stands_beside_a_searched_pooling_stays_as_it_is(arm):
         ("closed-form", {"form": "mix"}, r"got a form and no layer; the search finds both"),
         ("blur", {"layer": 3, "layers": [1]}, r"arm blur: got layer and layers, wanted one"),
         ("blur", {"beside": [{"pooling": "max", "layer": 1}]}, r"got beside and no layer"),
-        ("blur", {"layer": 3, "beside": [{"layer": 1}]}, r"beside: got the pooling '', wanted one"),
+        ("blur", {"layers": []}, r"arm blur: got layers \[\], wanted a list such as \[1, 2\]"),
+        ("blur", {"layers": 3}, r"arm blur: got layers 3, wanted a list"),
+        (
+            "blur",
+            {"layer": 3, "beside": [{"layers": []}]},
+            r"beside: got layers \[\], wanted a list",
+        ),
+        ("blur", {"layer": 3, "beside": [{"form": "after"}]}, r"wanted a layer, or layers, in it"),
         (
             "blur",
             {"layer": 3, "beside": [{"pooling": "baseline", "layer": 1}]},
@@ -198,7 +235,7 @@ def test_a_setting_that_cannot_be_is_refused(network, choices, message):
 
 
 @pytest.mark.parametrize(
-    "name", [each for each in preset_names() if "forms" in each or "loc" in each]
+    "name", [each for each in preset_names() if each.startswith(("forms", "loc", "row"))]
 )
 def test_all_lines_of_the_studies_of_forms_have_columns_and_names_of_their_own(name):
     study = read_preset(name)

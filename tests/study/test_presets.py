@@ -8,7 +8,9 @@ from foveapool.pooling.published import published_form
 from foveapool.report.tables import paper_figures
 from foveapool.study.presets import preset_names, read_preset
 from foveapool.study.select import Halving
-from foveapool.study.setting import RIVALS
+from foveapool.study.setting import RIVALS, Pool
+from foveapool.study.study import Arm
+from foveapool.study.trials import place
 from foveapool.training.recipe import Recipe, paper_recipe
 
 LEAST = """
@@ -53,6 +55,53 @@ def test_every_row_of_the_papers_tables_has_a_preset(table, pooling):
         assert {arm.pooling for arm in study.arms} >= {"baseline", pooling}
         # A second layer was tried on CIFAR.
         assert search.second_layer == (table == "table1" and row["data"].startswith("cifar"))
+
+
+def figures(table):
+    """A row of the paper's table for each network and data set."""
+    return {(row["network"], row["data"]): row for row in paper_figures()[table]}
+
+
+@pytest.mark.parametrize(("network", "data"), figures("table1"))
+def test_every_row_of_table_1_is_a_study_with_the_papers_setting_and_ours(network, data):
+    study = read_preset(f"row-{network}-{data}")
+    assert (study.network.network, study.network.width) == (network, 64)
+    assert study.source.name == data and study.recipe == paper_recipe(network, data)
+    assert study.seeds == (5 if network == "cnn" else 3)
+    asked = ("corruptions", "perturbations") if (network, data) == ("resnet18", "cifar10") else ()
+    assert study.robustness == asked
+    lines = [arm.setting(study.network) for arm in study.arms if not arm.is_searched]
+    placement = None if network == "cnn" else "shortcut"
+    told, learned = figures("table1")[network, data], figures("sgd")[network, data]
+    (paper,) = [each for each in lines if each.pooling == "closed-form"]
+    columns = place(paper, study.recipe)
+    assert {key: columns[key] for key in ("layer", "alpha", "norm", "form", "placement")} == {
+        **{key: told[key] for key in ("layer", "alpha", "norm")},
+        "form": "replace",
+        "placement": placement or "",
+    }
+    (sgd,) = [each for each in lines if each.pooling == "sgd"]
+    assert (str(sgd.pools[0].layer), sgd.placement) == (learned["layer"], placement)
+    (blur,) = [each for each in lines if each.pooling == "blur"]
+    assert blur.pools == tuple(Pool("blur", layer) for layer in (1, 2, 3))
+    # Ours stand where one short search says, on training images only.
+    searched = [(arm.pooling, arm.like) for arm in study.arms if arm.is_searched]
+    assert searched == [
+        ("closed-form", None),
+        ("closed-form-trained", None),
+        ("sgd", "closed-form"),
+    ]
+    (search,) = study.searches
+    assert (search.parts, search.held_out, search.halving) == (1, 0.1, None)
+    assert search.epochs == (0.1 if network == "cnn" else 0.07)
+    forms = {pool.form for each in search.settings(study.network) for pool in each.pools}
+    assert forms == {"replace", "mix", "after-activation"}
+
+
+@pytest.mark.parametrize("network", ["cnn", "resnet18"])
+def test_the_rows_of_one_network_choose_from_the_same_settings(network):
+    rows = [read_preset(f"row-{network}-{data}") for data in HELD_OUT]
+    assert len({str(row.searches[0].facts()) for row in rows}) == 1
 
 
 @pytest.mark.parametrize("network", ["cnn", "resnet18"])
@@ -154,6 +203,56 @@ def test_data_that_the_paper_does_not_have_bring_their_own_recipe(tmp_path):
     assert study.recipe == Recipe("sgd", 0.1, 3)
 
 
+def test_a_study_of_ones_own_may_stand_on_a_preset(tmp_path):
+    text = 'base = "demo"\n[trials]\nseeds = 2\n[[arm]]\npooling = "max"\nlayer = 2\n'
+    mine, demo = read(tmp_path, text), read_preset("demo")
+    assert mine.arms == (*demo.arms, Arm("max", {"layer": 2}))
+    assert (mine.name, mine.seeds, mine.recipe) == ("mine", 2, demo.recipe)
+    assert (mine.searches, mine.source) == (demo.searches, demo.source)
+    assert read(tmp_path, text, {"trials": {"seeds": 9}}).seeds == 9
+
+
+@pytest.mark.parametrize("base", ['"dmeo"', '"../presets/demo"', "3"])
+def test_a_base_that_is_no_preset_is_refused(tmp_path, base):
+    with pytest.raises(ValueError, match=r"mine.toml: base: got .*, wanted the name of a preset"):
+        read(tmp_path, f"base = {base}\n{LEAST}")
+
+
+def test_what_only_others_stand_on_is_no_preset():
+    assert not [name for name in preset_names() if name.startswith("_")]
+    with pytest.raises(ValueError, match=r"preset: got '_row-cnn', wanted a TOML file or one of"):
+        read_preset("_row-cnn")
+
+
+ALSO = """[[search]]
+layers = []
+also = [
+    { layer = 3, form = ["mix", "after"], beside = [{ pooling = "blur", layers = [1, 2] }] },
+    { layers = [2, 3], form = "after", window = "whole" },
+]
+"""
+
+
+def test_a_list_in_a_table_of_also_makes_a_setting_for_each_value(tmp_path):
+    (search,) = read(tmp_path, LEAST + ALSO).searches
+    beside = [{"pooling": "blur", "layers": [1, 2]}]
+    assert search.also == (
+        {"layer": 3, "form": "mix", "beside": beside},
+        {"layer": 3, "form": "after", "beside": beside},
+        {"layers": [2, 3], "form": "after", "window": None},
+    )
+
+
+def test_the_only_search_can_be_changed_by_its_keys(tmp_path):
+    changes = {"epochs": 0.2, "also": [{"layer": 3, "form": "mix"}]}
+    (search,) = read(tmp_path, LEAST + ALSO, {"search": changes}).searches
+    assert (search.epochs, search.also) == (0.2, ({"layer": 3, "form": "mix"},))
+    assert search.layers == ()
+    two = LEAST + ALSO + '[[search]]\npooling = "sgd"\n'
+    with pytest.raises(ValueError, match=r"search: got \{'parts': 1\} for what is no table"):
+        read(tmp_path, two, {"search": {"parts": 1}})
+
+
 def test_an_unknown_preset_is_answered_with_near_names(tmp_path):
     with pytest.raises(
         ValueError, match=r"got 'tabel1-cnn-svhn'.*did you mean .*'table1-cnn-svhn'"
@@ -178,6 +277,18 @@ ARM = '[[arm]]\npooling = "closed-form"\nlayer = 3\n'
         ("[[search]]\nlayers = 3\n", r"search: layers: got 3, wanted a list"),
         ("[[search]]\nhalving = { kep = 1 }\n", r"halving: got the key 'kep'.*did you mean 'keep'"),
         ("[[search]]\nhalving = { epochs = 0.5 }\n", r"halving: got no keep, wanted how many"),
+        ("[[search]]\nlayers = []\n", r"search: layers: got \(\), wanted a list of one or more"),
+        ("[[search]]\nalso = 3\n", r"search: also: got 3, wanted a list of tables such as"),
+        ("[[search]]\nalso = [3]\n", r"\[\[search\]\]: also: got 3, wanted a table"),
+        (
+            '[[search]]\nalso = [{ layer = 3, from = "mix" }]\n',
+            r"\[\[search\]\]: also: got the key 'from'.*did you mean 'form'",
+        ),
+        ("[[search]]\nalso = [{ layer = [] }]\n", r"also: layer: got \[\], wanted a value or"),
+        (
+            '[[arm]]\npooling = "sgd"\nlike = "closed-form"\n',
+            r"arm sgd: got like 'closed-form', and no search of that pooling",
+        ),
         ("[[search]]\nhalving = 3\n", r"halving: got 3, wanted a table"),
         (ARM + "alhpa = 3\n", r"\[\[arm\]\]: got the key 'alhpa'.*did you mean 'alpha'"),
         (ARM + 'placement = "before"\n', r"placement: got 'before' for a CNN, wanted none"),

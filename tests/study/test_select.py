@@ -107,6 +107,21 @@ def test_halving_on_epochs_looks_at_short_trainings_first():
     assert not {each.name for each in asked[0]} & {each.name for each in asked[1]}
 
 
+def test_a_search_may_be_a_short_look_and_nothing_else():
+    search = Search(layers=(3,), alphas=(5, 25), norms=("l2",), parts=2, epochs=0.1)
+    found, asked = searched(search, lambda training: -alpha_of(training))
+    assert [len(own) for own in asked] == [2 * 2]
+    assert {(each.recipe.epochs, each.recipe.milestones) for each in asked[0]} == {(15, (5, 10))}
+    assert found.best.pools[0].alpha == 25
+
+
+def test_a_first_look_is_a_share_of_what_the_search_trains_for():
+    halving = Halving(1, 1, 0.2)
+    search = Search(layers=(3,), alphas=(5, 25), parts=1, epochs=0.5, halving=halving)
+    _, asked = searched(search, lambda training: alpha_of(training))
+    assert [{each.recipe.epochs for each in own} for own in asked] == [{15}, {75}]
+
+
 def test_nothing_is_halved_where_all_would_go_on():
     search = Search(layers=(3,), alphas=(5, 25), norms=("l2",), parts=3, halving=Halving(1, 2))
     found, asked = searched(search, lambda training: alpha_of(training))
@@ -205,6 +220,8 @@ def test_a_first_look_keeps_the_proportions_of_the_recipe():
         ({"parts": "2"}, r"search: parts: got '2', wanted a whole number"),
         ({"held_out": 1}, r"search: held_out: got 1, wanted a share between 0 and 1"),
         ({"held_out": "a"}, r"search: held_out: got 'a', wanted a share between 0 and 1"),
+        ({"epochs": 0}, r"search: epochs: got 0, wanted a share above 0 and at most 1"),
+        ({"epochs": 15}, r"search: epochs: got 15, wanted a share above 0 and at most 1"),
         ({"second_layer": "no"}, r"search: second_layer: got 'no', wanted true or false"),
         ({"second_layer": 1}, r"search: second_layer: got 1, wanted true or false"),
         ({"layers": (3, 3)}, r"search: layers: got 3 twice, wanted each value once"),

@@ -255,12 +255,14 @@ def _say_plan(study: Study, runs: Runs, means: Means, at_once: int) -> None:
     )
     for search in study.searches:
         settings = len(search.settings(study.network))
-        halved = ""
+        halved, shorter = "", ""
+        if search.epochs < 1:
+            shorter = f", for {100 * search.epochs:g} % of the epochs"
         if search.halving is not None:
             halved = f", the best {search.halving.keep} after {search.halving.parts} of them"
         typer.echo(
             f"  search {search.pooling}: {settings} settings on {search.parts} held-out parts of "
-            f"{100 * search.held_out:g} %{halved}"
+            f"{100 * search.held_out:g} %{halved}{shorter}"
         )
     typer.echo(f"  compared: {', '.join(dict.fromkeys(arm.pooling for arm in study.arms))}")
     typer.echo(

@@ -20,7 +20,19 @@ Normalisation = Literal["channel", "image"]
 class Images:
     """Labelled images of one size, held in memory as bytes.
 
-    images: uint8 (n, C, H, W). labels: int64 (n,), each the position of its class in `classes`.
+    Attributes:
+        images: uint8 (n, C, H, W).
+        labels: int64 (n,), each the position of its class in `classes`.
+        classes: The names of the classes.
+
+    Raises:
+        ValueError: If the tensors are something else, or a label is no position in `classes`.
+
+    Example:
+        >>> pixels = torch.zeros(4, 3, 8, 8, dtype=torch.uint8)
+        >>> images = Images(pixels, torch.arange(4), tuple("abcd"))
+        >>> len(images), images.part(torch.tensor([0, 2])).labels.tolist()
+        (4, [0, 2])
     """
 
     images: Tensor
@@ -50,7 +62,14 @@ class Images:
         return len(self.labels)
 
     def part(self, index: Tensor) -> Images:
-        """The images at these positions, or where a mask of n booleans is true."""
+        """Takes some of the images.
+
+        Args:
+            index: Positions, or a mask of n booleans.
+
+        Returns:
+            These images, of the same classes.
+        """
         return Images(self.images[index], self.labels[index], self.classes)
 
 

@@ -13,16 +13,28 @@ from foveapool.data.scenes import BLOCK, Draws, draw_scenes
 
 
 def street_digits(count: int, seed: int = 0, size: int = 32) -> Images:
-    """`count` scenes of size x size pixels, each labelled with the digit in its middle.
+    """Draws scenes, each labelled with the digit in its middle.
 
     For demonstrations, tests and first experiments without a download. Image i depends on the
-    seed and on i alone: a larger count only appends, and another seed gives another set, say for
-    testing. Labels and layouts are the same at every size. The same bytes come back on one
-    machine; another processor or version of torch may round single values differently.
+    seed and on i alone: a larger count only appends. Labels and layouts are the same at every size.
+    The same bytes come back on one machine; another processor or version of torch may round single
+    values differently.
 
-    >>> digits = street_digits(4, seed=1)
-    >>> digits.images.shape, digits.images.dtype, len(digits.classes)
-    (torch.Size([4, 3, 32, 32]), torch.uint8, 10)
+    Args:
+        count: How many scenes.
+        seed: Another one gives another set, say for testing.
+        size: The side of a scene in pixels, 8 or more.
+
+    Returns:
+        The images, uint8 (count, 3, size, size), with labels and the names of the ten classes.
+
+    Raises:
+        ValueError: If a number is too small.
+
+    Example:
+        >>> digits = street_digits(4, seed=1)
+        >>> digits.images.shape, digits.images.dtype, len(digits.classes)
+        (torch.Size([4, 3, 32, 32]), torch.uint8, 10)
     """
     for name, value, least in (("count", count, 0), ("seed", seed, 0), ("size", size, 8)):
         if value < least:

@@ -48,9 +48,26 @@ class _Settings:
 class ScatterAccumulator:
     """Accumulates A and B over the batches that `ChannelMoments` has seen.
 
-    `normalise=False` leaves the channels at their own scale. `window` keeps only what solving with
-    that window (or a smaller one) needs. `precision` "tf32" and "bf16" trade accuracy for speed on
-    a GPU.
+    Args:
+        moments: What the first pass found.
+        weighting: "balanced" counts every class alike (Algorithm 1), "frequency" by its size.
+        normalise: Whether channels are brought to variance one; False leaves them at their scale.
+        window: Keeps only what solving with that window, or a smaller one, needs; None keeps all.
+        precision: Of the products: "ieee", or on a GPU "tf32" and "bf16", which trade accuracy for
+            speed.
+
+    Raises:
+        ValueError: If a setting is none of these, or the sums do not fit into the memory.
+
+    Example:
+        >>> maps, labels = torch.randn(20, 3, 4, 4), torch.arange(20) % 2
+        >>> moments = ChannelMoments(num_classes=2)
+        >>> moments.update(maps, labels)
+        >>> accumulator = ScatterAccumulator(moments.compute())
+        >>> for part in (slice(0, 10), slice(10, 20)):
+        ...     accumulator.update(maps[part], labels[part])
+        >>> accumulator.compute().between.shape
+        torch.Size([16, 16])
     """
 
     def __init__(
@@ -95,7 +112,16 @@ class ScatterAccumulator:
         return torch.where(std > 0, scale, 0.0)
 
     def update(self, features: Tensor, labels: Tensor, ids: Tensor | None = None) -> None:
-        """Takes a batch in, numbered (`ids`) as in the first pass."""
+        """Takes a batch in; a batch that is refused changes nothing.
+
+        Args:
+            features: The maps, (B, C, ...), as in the first pass.
+            labels: Their classes, (B,).
+            ids: The samples' names, (B,), if the first pass had them.
+
+        Raises:
+            ValueError: If sizes or labels do not fit, or a number is not finite.
+        """
         moments = self.moments
         layout = (len(moments.mean), moments.in_shape)
         batch = check_batch(features, labels, ids, self.seen, len(moments.counts), layout)
@@ -135,7 +161,14 @@ class ScatterAccumulator:
             self._sums.index_add_(0, present, sums.double())
 
     def compute(self) -> Scatter:
-        """A and B over all that was taken in."""
+        """Finishes A and B over all that was taken in.
+
+        Returns:
+            The scatter, to solve with.
+
+        Raises:
+            ValueError: If these are not the samples of the first pass.
+        """
         moments, settings = self.moments, self.settings
         missing = (self._counts != moments.counts).nonzero().flatten().tolist()
         if missing:
@@ -172,9 +205,26 @@ class ScatterAccumulator:
         )
 
     def merge(self, other: ScatterAccumulator) -> None:
-        """Takes in all that `other` has seen over the same moments, another shard of the data, say.
+        """Takes in all that another has seen over the same moments, another shard of the data, say.
 
         "The same" are moments computed once and handed to all, or those after `all_reduce`.
+
+        Args:
+            other: Sums of the same settings, over other samples.
+
+        Raises:
+            ValueError: If settings or moments differ, or it is this very object.
+
+        Example:
+            >>> maps, labels = torch.randn(20, 3, 4, 4), torch.arange(20) % 2
+            >>> moments = ChannelMoments(num_classes=2)
+            >>> moments.update(maps, labels)
+            >>> shards = [ScatterAccumulator(moments.compute()) for _ in range(2)]
+            >>> for shard, part in zip(shards, (slice(0, 10), slice(10, 20))):
+            ...     shard.update(maps[part], labels[part], ids=torch.arange(20)[part])
+            >>> shards[0].merge(shards[1])
+            >>> shards[0].compute().counts.tolist()
+            [10, 10]
         """
         check_other("ScatterAccumulator", self, other)
         same_facts("ScatterAccumulator", self._facts(), other._facts())
@@ -183,7 +233,29 @@ class ScatterAccumulator:
         self.seen += other.seen
 
     def all_reduce(self, group: Any = None) -> None:
-        """Makes every process of `torch.distributed` hold the sum over all of them."""
+        """Makes every process of `torch.distributed` hold the sum over all of them.
+
+        The moments must be those after their own `all_reduce`.
+
+        Args:
+            group: The process group; None is the default one.
+
+        Raises:
+            RuntimeError: If `torch.distributed` is not initialized.
+            ValueError: If the processes differ in settings or moments.
+
+        Example:
+            >>> import torch.distributed as dist
+            >>> maps, labels = torch.randn(20, 3, 4, 4), torch.arange(20) % 2
+            >>> moments = ChannelMoments(num_classes=2)
+            >>> moments.update(maps, labels)
+            >>> dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+            >>> moments.all_reduce()
+            >>> accumulator = ScatterAccumulator(moments.compute())
+            >>> accumulator.update(maps, labels)
+            >>> accumulator.all_reduce()
+            >>> dist.destroy_process_group()
+        """
         for theirs in from_all_processes(self._facts(), group):
             same_facts("ScatterAccumulator", self._facts(), theirs)
         sum_over_processes(self._tensors().values(), group)
@@ -201,11 +273,33 @@ class ScatterAccumulator:
         return {**asdict(self.settings), **facts, **sizes, "level": level}
 
     def state_dict(self) -> dict[str, Any]:
-        """All there is to go on from, beside the moments: tensors and plain facts."""
+        """Gives all there is to go on from, beside the moments, for a checkpoint.
+
+        Returns:
+            {"tensors": sums, "facts": plain settings and sizes}; tensors are shared, not copied.
+
+        Example:
+            >>> maps, labels = torch.randn(20, 3, 4, 4), torch.arange(20) % 2
+            >>> moments = ChannelMoments(num_classes=2)
+            >>> moments.update(maps, labels)
+            >>> first, second = (ScatterAccumulator(moments.compute()) for _ in range(2))
+            >>> first.update(maps[:10], labels[:10])
+            >>> second.load_state_dict(first.state_dict())
+            >>> second.update(maps[10:], labels[10:])
+            >>> second.compute().counts.tolist()
+            [10, 10]
+        """
         return {"tensors": self._tensors(), "facts": {**self._facts(), "seen": self.seen}}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Goes on from the `state_dict` of an accumulator over the same moments."""
+        """Goes on from the state of another over the same moments; `state_dict` has an example.
+
+        Args:
+            state: What `state_dict` gave.
+
+        Raises:
+            ValueError: If it is anything else, or belongs to other moments or settings.
+        """
         tensors, facts = state.get("tensors", {}), dict(state.get("facts", {}))
         held = {name: tuple(tensor.shape) for name, tensor in self._tensors().items()}
         advice = "give the state of an accumulator over these moments"
@@ -218,7 +312,23 @@ class ScatterAccumulator:
         self.seen = seen
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the state to a safetensors file."""
+        """Writes the state, and the moments, to a safetensors file.
+
+        Args:
+            path: The file.
+
+        Example:
+            >>> import tempfile
+            >>> maps, labels = torch.randn(20, 3, 4, 4), torch.arange(20) % 2
+            >>> moments = ChannelMoments(num_classes=2)
+            >>> moments.update(maps, labels)
+            >>> accumulator = ScatterAccumulator(moments.compute())
+            >>> accumulator.update(maps, labels)
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     accumulator.save(f"{folder}/sums.safetensors")
+            ...     ScatterAccumulator.load(f"{folder}/sums.safetensors").seen
+            20
+        """
         state = self.state_dict()
         moments = {f"moments.{k}": getattr(self.moments, k) for k in _MOMENT_TENSORS}
         save_tensors(path, "scatter-sums", {**state["tensors"], **moments}, state["facts"])
@@ -227,7 +337,18 @@ class ScatterAccumulator:
     def load(
         cls, path: str | os.PathLike[str], device: torch.device | str = "cpu"
     ) -> ScatterAccumulator:
-        """Reads what `save` wrote, to go on with on `device`."""
+        """Reads what `save` wrote, to go on with; `save` has an example.
+
+        Args:
+            path: The file.
+            device: Where the sums are kept from now on.
+
+        Returns:
+            An accumulator with the settings, moments and sums of the one that was saved.
+
+        Raises:
+            ValueError: If the file is damaged or of another kind.
+        """
         tensors, header = load_tensors(path, "scatter-sums", device)
         check_contents(path, tensors, header, _FACTS, _shapes)
         facts = {name: header[name] for name in _FACTS}
@@ -277,11 +398,28 @@ def compute_scatter(
     batch_size: int = 512,
     **settings: Any,
 ) -> Scatter:
-    """Both passes over maps that are in memory; `settings` go to `ScatterAccumulator`.
+    """Makes both passes over maps that are in memory.
 
-    >>> scatter = compute_scatter(torch.randn(20, 3, 4, 4), torch.arange(20) % 2)
-    >>> scatter.between.shape
-    torch.Size([16, 16])
+    Args:
+        features: The maps, (n, C, ...), a tensor or an array.
+        labels: Their classes, (n,).
+        num_classes: The number of classes; one more than the largest label unless given.
+        class_cap: As for `ChannelMoments`.
+        seed: As for `ChannelMoments`.
+        dead_channels: As for `ChannelMoments`.
+        batch_size: How many maps are worked on at once.
+        **settings: Those of `ScatterAccumulator`, such as `weighting` and `window`.
+
+    Returns:
+        The scatter, to solve with.
+
+    Raises:
+        ValueError: If maps and labels do not belong together, or cannot be worked with.
+
+    Example:
+        >>> scatter = compute_scatter(torch.randn(20, 3, 4, 4), torch.arange(20) % 2)
+        >>> scatter.between.shape
+        torch.Size([16, 16])
     """
     features, labels = torch.as_tensor(features), torch.as_tensor(labels)
     if len(features) != len(labels):

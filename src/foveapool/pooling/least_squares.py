@@ -28,13 +28,28 @@ MOST_RIDGE = 1e-2
 class Mixing:
     """A mixing that was solved for, and how much of the convolution's output it gives.
 
-    `explained` is 1 - (mean squared error) / variance, both summed over the output channels and
-    taken over all samples and places that were seen; below zero where there is no bias and the
-    output's mean is not met. `ridge` was added to the variance of each feature, as a share of it.
+    Attributes:
+        weight: (out_channels, components, in_channels / groups), float64.
+        bias: (out_channels,), float64; None if the convolution has none.
+        groups: The blocks of channels that do not see each other.
+        ridge: What was added to the variance of each feature, as a share of it.
+        explained: 1 - (mean squared error) / variance, both summed over the output channels and
+            taken over all samples and places that were seen; below zero where there is no bias and
+            the output's mean is not met.
+
+    Example:
+        >>> sums = MixingSums(MixingSizes(in_channels=2, out_channels=1, components=1, bias=True))
+        >>> maps = torch.randn(20, 2, 3, 3)
+        >>> sums.update(maps, 3 * maps[:, :1] - maps[:, 1:])
+        >>> mixing = sums.solve()
+        >>> mixing.groups, mixing.ridge, round(mixing.explained, 6)
+        (1, 1e-08, 1.0)
+        >>> mixing.module()
+        ChannelMixing(2 -> 1, components=1, bias=True)
     """
 
-    weight: Tensor  # (out_channels, components, in_channels / groups), float64
-    bias: Tensor | None  # (out_channels,)
+    weight: Tensor
+    bias: Tensor | None
     groups: int
     ridge: float
     explained: float
@@ -51,11 +66,23 @@ class Mixing:
     __repr__ = __str__
 
     def in_words(self) -> str:
-        """How it came about and how much it gives, for a report."""
+        """Tells how it came about and how much it gives, for a report.
+
+        Returns:
+            Half a sentence.
+
+        Example:
+            >>> Mixing(torch.ones(1, 1, 1), None, groups=1, ridge=1e-8, explained=0.875).in_words()
+            "least squares, 87.5% of the old output's variance"
+        """
         return f"least squares, {100 * self.explained:.1f}% of the old output's variance"
 
     def module(self) -> ChannelMixing:
-        """The mixing as a layer, in torch's default type."""
+        """Makes a layer of the mixing.
+
+        Returns:
+            A layer that trains, in torch's default type, on the device of the numbers.
+        """
         outputs, components, inputs = self.weight.shape
         mixing = ChannelMixing(
             inputs * self.groups, outputs, components, self.groups, self.bias is not None
@@ -67,14 +94,36 @@ class Mixing:
         return mixing.to(self.weight.device)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes a safetensors file."""
+        """Writes a safetensors file.
+
+        Args:
+            path: The file.
+
+        Example:
+            >>> import tempfile
+            >>> mixing = Mixing(torch.ones(1, 1, 1), None, groups=1, ridge=1e-8, explained=0.875)
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     mixing.save(f"{folder}/mixing.safetensors")
+            ...     Mixing.load(f"{folder}/mixing.safetensors").explained
+            0.875
+        """
         tensors = {"weight": self.weight} | ({} if self.bias is None else {"bias": self.bias})
         facts = {name: getattr(self, name) for name in _MIXING_FACTS}
         save_tensors(path, "mixing", tensors, {**facts, "has_bias": self.bias is not None})
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Mixing:
-        """Reads what `save` wrote."""
+        """Reads what `save` wrote; `save` has an example.
+
+        Args:
+            path: The file.
+
+        Returns:
+            The mixing, on the CPU.
+
+        Raises:
+            ValueError: If the file is damaged or of another kind.
+        """
         tensors, header = load_tensors(path, "mixing")
         check_contents(path, tensors, header, (*_MIXING_FACTS, "has_bias"), _mixing_shapes)
         facts = {name: header[name] for name in _MIXING_FACTS}
@@ -270,7 +319,7 @@ def _sizes(facts: Mapping[str, Any]) -> MixingSizes:
 
 
 def _solve_ridge(gram: Tensor, cross: Tensor) -> tuple[Tensor, float]:
-    """`gram` (g, n, n) \\ `cross` (g, n, m), and the ridge that it took.
+    """The solution (g, n, m) of `gram` (g, n, n) times it = `cross`, and the ridge that it took.
 
     Every feature is brought to variance one first: channels of any scale are treated alike, and
     those that never vary get no weight.

@@ -30,8 +30,13 @@ class ChannelMixing(nn.Module):
         groups: As of a convolution: blocks of channels that do not see each other.
         bias: Whether a number is added to each output channel.
 
-    >>> ChannelMixing(4, 8, components=9)(torch.zeros(2, 36, 5, 5)).shape
-    torch.Size([2, 8, 5, 5])
+    Raises:
+        ValueError: If `groups` does not divide the channels.
+
+    Example:
+        >>> mixing = ChannelMixing(4, 8, components=9)
+        >>> mixing(torch.zeros(2, 36, 5, 5)).shape
+        torch.Size([2, 8, 5, 5])
     """
 
     weight: nn.Parameter
@@ -59,14 +64,29 @@ class ChannelMixing(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draws the numbers anew, uniform in +-1/sqrt(inputs), as torch's convolutions do."""
+        """Draws the numbers anew, uniform in +-1/sqrt(inputs), as torch's convolutions do.
+
+        Example:
+            >>> mixing = ChannelMixing(4, 8, components=9)
+            >>> mixing.reset_parameters()
+            >>> bool(mixing.weight.abs().max() <= 1 / 6)
+            True
+        """
         bound = 1 / math.sqrt(self.components * self.in_channels // self.groups)
         nn.init.uniform_(self.weight, -bound, bound)
         if self.bias is not None:
             nn.init.uniform_(self.bias, -bound, bound)
 
     def forward(self, pooled: Tensor) -> Tensor:
-        """Mixes `pooled` (B, components * in_channels, H', W') into (B, out_channels, H', W')."""
+        """Mixes pooled maps.
+
+        Args:
+            pooled: (B, components * in_channels, H', W'), first all channels under the first
+                component.
+
+        Returns:
+            (B, out_channels, H', W').
+        """
         if self.groups > 1:
             # A pooling gives all channels under one component, then all under the next; a grouped
             # convolution wants the channels of a group beside each other.
@@ -76,7 +96,11 @@ class ChannelMixing(nn.Module):
         return F.conv2d(pooled, kernel, self.bias, groups=self.groups)
 
     def extra_repr(self) -> str:
-        """What `print(model)` shows."""
+        """Describes the layer for `print(model)`.
+
+        Returns:
+            Channels, components, groups and bias.
+        """
         grouped = f", groups={self.groups}" if self.groups > 1 else ""
         biased = "" if self.bias is None else ", bias=True"
         return (
@@ -95,9 +119,13 @@ class MixingPool2d(nn.Module):
     Raises:
         ValueError: If a linear pooling has another number of components than the mixing.
 
-    >>> pool = LinearPool2d.random((8, 8), (4, 4), components=9)
-    >>> MixingPool2d(pool, ChannelMixing(3, 6, components=9))(torch.zeros(2, 3, 8, 8)).shape
-    torch.Size([2, 6, 4, 4])
+    Example:
+        >>> pool = LinearPool2d.random((8, 8), (4, 4), components=9)
+        >>> layer = MixingPool2d(pool, ChannelMixing(3, 6, components=9))
+        >>> layer(torch.zeros(2, 3, 8, 8)).shape
+        torch.Size([2, 6, 4, 4])
+        >>> layer.in_shape, layer.out_shape
+        ((8, 8), (4, 4))
     """
 
     # The mode of `replace` that it was fitted for, if any, and the maps that its layer read then.
@@ -126,7 +154,14 @@ class MixingPool2d(nn.Module):
         return getattr(self.pool, "out_shape", None)
 
     def forward(self, maps: Tensor) -> Tensor:
-        """Pools and mixes, in the order that costs less."""
+        """Pools and mixes, in the order that costs less.
+
+        Args:
+            maps: (B, C, H, W).
+
+        Returns:
+            (B, out_channels, H', W').
+        """
         return pool_and_mix(maps, self.pool, self.mixing)
 
 

@@ -21,11 +21,25 @@ from foveapool.pooling.resample import resample_weights, scaled_out_shape
 def linear_pool2d(
     x: Tensor, weight: Tensor, out_shape: Sequence[int], mean: Tensor | None = None
 ) -> Tensor:
-    """Pools maps `x` (B, C, H, W) by `weight` (k, M, N) to (B, k * C, H', W').
+    """Pools maps by a matrix; `LinearPool2d` is the layer of it.
 
-    The output holds all channels under the first component, then all under the second. `mean`
-    (C,) is the level that a constant map keeps: without it, a row that does not sum to one changes
-    the level of its channel.
+    Args:
+        x: The maps, (B, C, H, W).
+        weight: The matrix, (k, M, N) with M = H' W' and N = H W, rows in raster order.
+        out_shape: The output's size, (H', W').
+        mean: The level of each channel that a constant map keeps, (C,). Without it, a row that does
+            not sum to one changes the level of its channel.
+
+    Returns:
+        (B, k C, H', W'): all channels under the first component, then all under the second.
+
+    Raises:
+        ValueError: If the sizes do not fit.
+
+    Example:
+        >>> weight = torch.full((1, 1, 4), 0.25)
+        >>> linear_pool2d(torch.ones(2, 3, 2, 2), weight, (1, 1)).shape
+        torch.Size([2, 3, 1, 1])
     """
     target = as_shape(out_shape, "out_shape")
     _check_sizes(x, weight, target, mean)
@@ -125,15 +139,26 @@ def usual_centre(fitted_for: str | None) -> Centre:
 
 
 class LinearPool2d(nn.Module):
-    """Pools every channel of (B, C, H, W) maps by one spatially varying matrix `weight` (k, M, N).
+    """Pools every channel of (B, C, H, W) maps by one spatially varying matrix (k, M, N).
 
-    `trainable=True` makes the matrix a parameter; otherwise it is a buffer that moves, saves and
-    casts with the network and is never touched by an optimiser. `dtype` is torch's default one
-    unless given.
+    Args:
+        weight: The matrix, (k, M, N) or (M, N), rows in raster order.
+        mean: The level of each channel that a constant map keeps, (C,).
+        in_shape: The size of the maps, (H, W); N is its product.
+        out_shape: The size of the output, (H', W'); M is its product.
+        trainable: True makes the matrix a parameter. Otherwise it is a buffer that moves, saves and
+            casts with the network and is never touched by an optimizer.
+        dtype: Of the matrix and the mean; torch's default one unless given.
 
-    >>> pool = LinearPool2d.average((4, 4), (2, 2))
-    >>> pool(torch.ones(1, 3, 4, 4)).shape
-    torch.Size([1, 3, 2, 2])
+    Raises:
+        ValueError: If the sizes do not fit.
+
+    Example:
+        >>> pool = LinearPool2d.average((4, 4), (2, 2))
+        >>> pool(torch.ones(1, 3, 4, 4)).shape
+        torch.Size([1, 3, 2, 2])
+        >>> pool.components, pool.trainable
+        (1, False)
     """
 
     weight: Tensor
@@ -194,7 +219,17 @@ class LinearPool2d(nn.Module):
         components: int = 1,
         trainable: bool = False,
     ) -> LinearPool2d:
-        """Average pooling, each channel `components` times."""
+        """Makes average pooling.
+
+        Args:
+            in_shape: The size of the maps, (H, W).
+            out_shape: The size of the output.
+            components: How often each channel is given.
+            trainable: Whether the matrix is a parameter.
+
+        Returns:
+            The layer; its blocks are those of adaptive average pooling.
+        """
         _check_components(components)
         weight = average_weights(in_shape, out_shape).repeat(components, 1, 1)
         return cls(weight, in_shape=in_shape, out_shape=out_shape, trainable=trainable)
@@ -208,9 +243,22 @@ class LinearPool2d(nn.Module):
         padding: int | tuple[int, int] = 0,
         trainable: bool = False,
     ) -> LinearPool2d:
-        """The strided convolution with one `kernel` (h, w), or (k, h, w), for all channels.
+        """Makes the strided convolution with one kernel for all channels.
 
-        A single 1 in the kernel is plain subsampling.
+        Args:
+            kernel: (h, w), or (k, h, w). A single 1 in it is plain subsampling.
+            in_shape: The size of the maps, (H, W).
+            stride: As of a convolution.
+            padding: As of a convolution.
+            trainable: Whether the matrix is a parameter.
+
+        Returns:
+            The layer.
+
+        Example:
+            >>> pool = LinearPool2d.from_kernel(torch.ones(3, 3), (8, 8), stride=2, padding=1)
+            >>> pool.out_shape
+            (4, 4)
         """
         weight, out_shape = kernel_weights(kernel, in_shape, stride, padding)
         return cls(weight, in_shape=in_shape, out_shape=out_shape, trainable=trainable)
@@ -223,7 +271,21 @@ class LinearPool2d(nn.Module):
         components: int = 1,
         generator: torch.Generator | None = None,
     ) -> LinearPool2d:
-        """A trainable matrix that starts where a linear layer would: uniform in +-1/sqrt(N)."""
+        """Makes a trainable matrix that starts where a linear layer would: uniform in +-1/sqrt(N).
+
+        Args:
+            in_shape: The size of the maps, (H, W).
+            out_shape: The size of the output.
+            components: How many output maps each channel gets.
+            generator: Draws the numbers; torch's own unless given.
+
+        Returns:
+            The layer.
+
+        Example:
+            >>> LinearPool2d.random((8, 8), (4, 4), components=2)
+            LinearPool2d((8, 8) -> (4, 4), components=2, trainable=True)
+        """
         _check_components(components)
         source, target = check_shapes(in_shape, out_shape)
         inputs, outputs = torch.Size(source).numel(), torch.Size(target).numel()
@@ -234,9 +296,20 @@ class LinearPool2d(nn.Module):
     def resized(
         self, new_in_shape: Sequence[int], new_out_shape: Sequence[int] | None = None
     ) -> LinearPool2d:
-        """The same pooling for maps of another size; the output shrinks by the same factor.
+        """Makes the same pooling for maps of another size; the output shrinks by the same factor.
 
-        See `resample.py` for what "the same" means. Shares nothing with this layer.
+        See `resample.py` for what "the same" means.
+
+        Args:
+            new_in_shape: The size of the other maps.
+            new_out_shape: The size of their output, if it is to be another one.
+
+        Returns:
+            A layer that shares nothing with this one.
+
+        Example:
+            >>> LinearPool2d.average((8, 8), (4, 4)).resized((12, 10)).out_shape
+            (6, 5)
         """
         target = new_out_shape or scaled_out_shape(self.in_shape, self.out_shape, new_in_shape)
         weight = self.resized_weight(new_in_shape, target).detach()
@@ -254,19 +327,42 @@ class LinearPool2d(nn.Module):
         return layer
 
     def resized_weight(self, new_in_shape: Sequence[int], new_out_shape: Sequence[int]) -> Tensor:
-        """The matrix of `resized`, through which gradients reach this layer's own."""
+        """Gives the matrix of `resized`, through which gradients reach this layer's own.
+
+        Args:
+            new_in_shape: The size of the other maps.
+            new_out_shape: The size of their output.
+
+        Returns:
+            (k, M, N) of the new sizes.
+
+        Example:
+            >>> LinearPool2d.average((8, 8), (4, 4)).resized_weight((12, 10), (6, 5)).shape
+            torch.Size([1, 30, 120])
+        """
         return resample_weights(
             self.weight, self.in_shape, self.out_shape, new_in_shape, new_out_shape
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        """Pools `x` (B, C, *in_shape) to (B, components * C, *out_shape)."""
+        """Pools maps.
+
+        Args:
+            x: (B, C, *in_shape).
+
+        Returns:
+            (B, components * C, *out_shape), first all channels under the first component.
+        """
         return _checked_pool2d(
             x, self.weight, self.in_shape, self.out_shape, self.mean, self.channels
         )
 
     def extra_repr(self) -> str:
-        """What `print(model)` shows."""
+        """Describes the layer for `print(model)`.
+
+        Returns:
+            Sizes, components, and whether it trains.
+        """
         return (
             f"{self.in_shape} -> {self.out_shape}, components={self.components}, "
             f"trainable={self.trainable}"

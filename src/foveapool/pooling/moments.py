@@ -37,13 +37,32 @@ DeadChannels = Literal["error", "ignore"]
 
 @dataclass(frozen=True)
 class Moments:
-    """What the second pass has to know: sizes, means, deviations, and who was drawn."""
+    """What the second pass has to know: sizes, means, deviations, and who was drawn.
 
-    counts: Tensor  # (Q,) samples that count
-    bins: Tensor  # (Q,) bins of `sampling.random_bins` that are kept
-    mean: Tensor  # (C,) float64
-    std: Tensor  # (C,) float64; 0 for a dead channel, which then takes no part
-    level: Tensor  # (C, N) float64, near the mean of each place: what the second pass subtracts
+    Attributes:
+        counts: Samples of each class that count, (Q,).
+        bins: The bins of `sampling.random_bins` that each class keeps, (Q,).
+        mean: The mean of each channel, (C,), float64.
+        std: Its standard deviation, (C,), float64; 0 for a dead channel, which then takes no part.
+        level: Near the mean of each channel at each place, (C, N), float64: what the second pass
+            subtracts.
+        in_shape: The spatial size of the maps.
+        class_cap: At most so many samples of a class counted; None for all.
+        seed: What the samples that count were drawn by.
+
+    Example:
+        >>> moments = ChannelMoments(num_classes=2)
+        >>> moments.update(torch.randn(8, 3, 4, 4), torch.arange(8) % 2)
+        >>> found = moments.compute()
+        >>> found.in_shape, found.mean.shape, found.level.shape
+        ((4, 4), torch.Size([3]), torch.Size([3, 16]))
+    """
+
+    counts: Tensor
+    bins: Tensor
+    mean: Tensor
+    std: Tensor
+    level: Tensor
     in_shape: tuple[int, ...]
     class_cap: int | None
     seed: int
@@ -60,13 +79,25 @@ class _Settings:
 class ChannelMoments:
     """Accumulates class sizes and channel moments over batches of (B, C, ...) feature maps.
 
-    `ids` in `update` name the samples (any integers); without them samples are numbered as they
-    come, which is right when both passes read the data in the same order.
+    This is the first of two passes over the data; `ScatterAccumulator` is the second.
 
-    >>> moments = ChannelMoments(num_classes=2)
-    >>> moments.update(torch.randn(8, 3, 4, 4), torch.arange(8) % 2)
-    >>> moments.compute().counts.tolist()
-    [4, 4]
+    Args:
+        num_classes: The number of classes, 2 or more.
+        class_cap: At most so many samples of each class count, drawn by seed; None for all.
+        seed: Draws the samples that count.
+        dead_channels: "error" refuses a channel that never varies, "ignore" leaves it out of the
+            scatter.
+
+    Raises:
+        ValueError: If a setting is none of these.
+
+    Example:
+        >>> moments, shard = ChannelMoments(num_classes=2), ChannelMoments(num_classes=2)
+        >>> moments.update(torch.randn(8, 3, 4, 4), torch.arange(8) % 2)
+        >>> shard.update(torch.randn(4, 3, 4, 4), torch.arange(4) % 2)
+        >>> moments.merge(shard)
+        >>> moments.compute().counts.tolist()
+        [6, 6]
     """
 
     def __init__(
@@ -89,7 +120,17 @@ class ChannelMoments:
         self._workspace = Workspace()
 
     def update(self, features: Tensor, labels: Tensor, ids: Tensor | None = None) -> None:
-        """Takes a batch in: `features` (B, C, ...), `labels` (B,) in [0, num_classes)."""
+        """Takes a batch in; a batch that is refused changes nothing.
+
+        Args:
+            features: The maps, (B, C, ...) with one to three spatial axes.
+            labels: Their classes, (B,), in [0, num_classes).
+            ids: The samples' names, any integers, (B,). Without them samples are numbered as they
+                come, which is right when both passes read the data in the same order.
+
+        Raises:
+            ValueError: If sizes or labels do not fit, or a number is not finite.
+        """
         settings = self.settings
         batch = check_batch(features, labels, ids, self.seen, settings.num_classes, self._layout())
         if len(batch.maps):
@@ -163,7 +204,18 @@ class ChannelMoments:
         }
 
     def grow(self, num_classes: int) -> None:
-        """Makes room for more classes, where their number shows only as labels come."""
+        """Makes room for more classes, where their number shows only as labels come.
+
+        Args:
+            num_classes: As many as are known of now; fewer than before change nothing.
+
+        Example:
+            >>> moments = ChannelMoments(num_classes=2)
+            >>> moments.grow(3)
+            >>> moments.update(torch.randn(6, 3, 4, 4), torch.arange(6) % 3)
+            >>> moments.compute().counts.tolist()
+            [2, 2, 2]
+        """
         more = num_classes - self.settings.num_classes
         if more <= 0:
             return
@@ -173,7 +225,14 @@ class ChannelMoments:
             self._state[name] = torch.cat((old, old.new_zeros(more, *old.shape[1:])))
 
     def merge(self, other: ChannelMoments) -> None:
-        """Takes in all that `other` has seen, for example another shard of the data."""
+        """Takes in all that another has seen, for example another shard of the data.
+
+        Args:
+            other: Moments of the same settings, over other samples.
+
+        Raises:
+            ValueError: If the settings or the sizes differ, or it is this very object.
+        """
         check_other("ChannelMoments", self, other)
         same_facts("ChannelMoments", self._facts(), other._facts())
         if other._state:
@@ -187,7 +246,25 @@ class ChannelMoments:
         self.seen += other.seen
 
     def all_reduce(self, group: Any = None) -> None:
-        """Makes every process of `torch.distributed` hold the sum over all of them."""
+        """Makes every process of `torch.distributed` hold the sum over all of them.
+
+        A process that has met no data must call it too.
+
+        Args:
+            group: The process group; None is the default one.
+
+        Raises:
+            RuntimeError: If `torch.distributed` is not initialized.
+            ValueError: If the processes differ in settings or sizes.
+
+        Example:
+            >>> import torch.distributed as dist
+            >>> dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+            >>> moments = ChannelMoments(num_classes=2)
+            >>> moments.update(torch.randn(8, 3, 4, 4), torch.arange(8) % 2)
+            >>> moments.all_reduce()
+            >>> dist.destroy_process_group()
+        """
         everyone = from_all_processes(self._facts(), group)
         # All with all: a process without data has met no sizes, but must not wait for the others.
         for one, other in combinations(everyone, 2):
@@ -210,7 +287,15 @@ class ChannelMoments:
         sum_over_processes((self._state[name] for name in ("counts", "sums", "squares")), group)
 
     def compute(self) -> Moments:
-        """The moments over the samples that count; raises if a class or a channel is unusable."""
+        """Finds the moments over the samples that count.
+
+        Returns:
+            What `ScatterAccumulator` starts from.
+
+        Raises:
+            ValueError: If nothing was taken in, or a class has fewer than two samples, or a channel
+                never varies.
+        """
         if not self._state:
             raise ValueError("ChannelMoments: got no samples, wanted at least two of each class")
         state, settings = self._state, self.settings
@@ -244,11 +329,36 @@ class ChannelMoments:
         return {**asdict(self.settings), "in_shape": shape, "channels": channels}
 
     def state_dict(self) -> dict[str, Any]:
-        """All there is to go on from: tensors and plain facts."""
+        """Gives all there is to go on from, for a checkpoint.
+
+        Returns:
+            {"tensors": sums, "facts": plain settings and sizes}; tensors are shared, not copied.
+
+        Example:
+            >>> moments = ChannelMoments(num_classes=2)
+            >>> moments.update(torch.randn(8, 3, 4, 4), torch.arange(8) % 2)
+            >>> again = ChannelMoments(num_classes=2)
+            >>> again.load_state_dict(moments.state_dict())
+            >>> again.seen
+            8
+        """
         return {"tensors": dict(self._state), "facts": {**self._facts(), "seen": self.seen}}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Goes on from a `state_dict`."""
+        """Goes on from the state of another, whose settings it takes over.
+
+        Args:
+            state: What `state_dict` gave.
+
+        Raises:
+            ValueError: If it is anything else.
+
+        Example:
+            >>> moments = ChannelMoments(num_classes=2)
+            >>> moments.load_state_dict(ChannelMoments(num_classes=5, class_cap=100).state_dict())
+            >>> moments.settings.num_classes
+            5
+        """
         tensors, facts = state.get("tensors", {}), dict(state.get("facts", {}))
         advice = "give the state_dict of a ChannelMoments"
         check_contents("ChannelMoments", tensors, facts, _FACTS, _shapes, advice)
@@ -260,7 +370,20 @@ class ChannelMoments:
         self._state = {name: tensor.clone() for name, tensor in tensors.items()}
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the state to a safetensors file."""
+        """Writes the state to a safetensors file.
+
+        Args:
+            path: The file.
+
+        Example:
+            >>> import tempfile
+            >>> moments = ChannelMoments(num_classes=2)
+            >>> moments.update(torch.randn(8, 3, 4, 4), torch.arange(8) % 2)
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     moments.save(f"{folder}/moments.safetensors")
+            ...     ChannelMoments.load(f"{folder}/moments.safetensors").seen
+            8
+        """
         state = self.state_dict()
         save_tensors(path, "moments", state["tensors"], state["facts"])
 
@@ -268,7 +391,25 @@ class ChannelMoments:
     def load(
         cls, path: str | os.PathLike[str], device: torch.device | str = "cpu"
     ) -> ChannelMoments:
-        """Reads what `save` wrote, to go on with on `device`."""
+        """Reads what `save` wrote, to go on with.
+
+        Args:
+            path: The file.
+            device: Where the sums are kept from now on.
+
+        Returns:
+            Moments with the settings and sums of those that were saved.
+
+        Raises:
+            ValueError: If the file is damaged or of another kind.
+
+        Example:
+            >>> import tempfile
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     ChannelMoments(num_classes=5).save(f"{folder}/moments.safetensors")
+            ...     ChannelMoments.load(f"{folder}/moments.safetensors").settings.num_classes
+            5
+        """
         tensors, header = load_tensors(path, "moments", device)
         check_contents(path, tensors, header, _FACTS, _shapes)
         moments = cls(num_classes=header["num_classes"])

@@ -23,7 +23,20 @@ from foveapool.pooling.storage import (
 
 @dataclass(frozen=True)
 class SolveSettings:
-    """How an operator was solved for; `alpha` is as given, `ridge` in the units of B."""
+    """How an operator was solved for; names are those of `solve_pooling`.
+
+    Attributes:
+        alpha: The weight of locality, as a number in the unit given.
+        alpha_unit: "absolute" or "trace".
+        norm: "l1" or "l2".
+        centre: "paper", "aligned" or "first".
+        sign: "neighbour" or "sum".
+        solver: The one that did it, never "auto".
+        window: The reach of each place; None for the whole map.
+        tolerance: The residual asked for.
+        weighting: That of the scatter.
+        ridge: What was added to the diagonal, in the units of B.
+    """
 
     alpha: float
     alpha_unit: str
@@ -41,18 +54,41 @@ class SolveSettings:
 class PoolingOperator:
     """The learned pooling: k eigenvectors for each of the M output places.
 
-    `gaps` are (mu_i - mu_(i+1)) / mu_1: a component behind a small gap is only one of many nearly
-    as good. `separability` is S_b / S_w of each pooled value, to be held against that of average
-    pooling on the same scatter, `average_separability`.
+    Attributes:
+        weight: The matrix, (k, M, N), rows of unit norm in raster order.
+        eigenvalues: mu of each row, (k, M).
+        residuals: How far each row is from an eigenvector, (k, M).
+        gaps: (mu_i - mu_(i+1)) / mu_1, (k, M): a component behind a small gap is only one of many
+            nearly as good.
+        separability: S_b / S_w of each pooled value, (k, M).
+        average_separability: The same of average pooling on the same scatter, (M,), to hold it
+            against.
+        mean: The mean of each channel, (C,).
+        in_shape: The spatial size of the input; N is its product.
+        out_shape: The spatial size of the output; M is its product.
+        settings: How it was solved for.
+
+    Example:
+        >>> from foveapool import compute_scatter, solve_pooling
+        >>> scatter = compute_scatter(torch.randn(40, 3, 8, 8), torch.arange(40) % 4)
+        >>> operator = solve_pooling(scatter, (4, 4), alpha=25.0)
+        >>> operator
+        PoolingOperator((8, 8) -> (4, 4), components=2, alpha=25, l2)
+        >>> operator.radius().shape, operator.gain().shape, operator.components
+        (torch.Size([2, 16]), torch.Size([2, 16]), 2)
+        >>> operator.module()(torch.randn(1, 3, 8, 8)).shape
+        torch.Size([1, 6, 4, 4])
+        >>> print(operator.summary().splitlines()[0])
+        pooling (8, 8) -> (4, 4), 2 components, alpha 25 (absolute), l2
     """
 
-    weight: Tensor  # (k, M, N), rows of unit norm, raster order
-    eigenvalues: Tensor  # (k, M)
-    residuals: Tensor  # (k, M)
-    gaps: Tensor  # (k, M)
-    separability: Tensor  # (k, M)
-    average_separability: Tensor  # (M,)
-    mean: Tensor  # (C,)
+    weight: Tensor
+    eigenvalues: Tensor
+    residuals: Tensor
+    gaps: Tensor
+    separability: Tensor
+    average_separability: Tensor
+    mean: Tensor
     in_shape: tuple[int, ...]
     out_shape: tuple[int, ...]
     settings: SolveSettings
@@ -68,21 +104,35 @@ class PoolingOperator:
         return self.weight.shape[0]
 
     def radius(self) -> Tensor:
-        """Root mean squared distance of each row's weights from its centre, pixels, (k, M)."""
+        """Measures how far each row's weights lie from its center.
+
+        Returns:
+            The root mean squared distance in pixels, (k, M).
+        """
         distance = penalty(self.in_shape, self.out_shape, self.settings.centre).to(self.weight)
         power = self.weight.square()
         return ((power * distance).sum(-1) / power.sum(-1)).sqrt()
 
     def gain(self) -> Tensor:
-        """Separability in units of average pooling's mean over the places, (k, M).
+        """Compares the separability with average pooling's mean over the places.
 
         Its mean over the places is the ratio of the two means. Average pooling's own values are no
         unit: some places, those at the border above all, have next to none.
+
+        Returns:
+            The separability in that unit, (k, M).
         """
         return self.separability / self.average_separability.mean()
 
     def module(self, trainable: bool = False) -> LinearPool2d:
-        """The operator as a layer."""
+        """Makes a layer of the operator.
+
+        Args:
+            trainable: Whether the matrix is a parameter.
+
+        Returns:
+            The layer, with the mean of each channel.
+        """
         return LinearPool2d(
             self.weight,
             self.mean,
@@ -92,7 +142,11 @@ class PoolingOperator:
         )
 
     def summary(self) -> str:
-        """What was found, in a few lines."""
+        """Tells what was found, in a few lines.
+
+        Returns:
+            The lines.
+        """
         gain = self.gain().mean(1)
         settings = self.settings
         lines = [
@@ -115,7 +169,22 @@ class PoolingOperator:
         return "\n".join(lines)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes a safetensors file; with a window, only the weights inside it."""
+        """Writes a safetensors file; with a window, only the weights inside it.
+
+        Args:
+            path: The file.
+
+        Example:
+            >>> import tempfile
+            >>> from foveapool import compute_scatter, solve_pooling
+            >>> scatter = compute_scatter(torch.randn(40, 3, 8, 8), torch.arange(40) % 4)
+            >>> operator = solve_pooling(scatter, (4, 4), window=2)
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     operator.save(f"{folder}/operator.safetensors")
+            ...     again = PoolingOperator.load(f"{folder}/operator.safetensors")
+            >>> torch.equal(again.weight, operator.weight)
+            True
+        """
         tensors = {f.name: getattr(self, f.name) for f in fields(self)}
         facts = {
             "in_shape": list(tensors.pop("in_shape")),
@@ -130,7 +199,17 @@ class PoolingOperator:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> PoolingOperator:
-        """Reads what `save` wrote."""
+        """Reads what `save` wrote; `save` has an example.
+
+        Args:
+            path: The file.
+
+        Returns:
+            The operator, on the CPU.
+
+        Raises:
+            ValueError: If the file is damaged or of another kind.
+        """
         tensors, header = load_tensors(path, "operator")
         check_contents(path, tensors, header, ("in_shape", "out_shape", "settings"), _shapes)
         in_shape, out_shape = tuple(header["in_shape"]), tuple(header["out_shape"])

@@ -34,6 +34,8 @@ CONSTANT, RIDGE = 1e-10, 1e-8
 
 @dataclass(frozen=True)
 class Answer:
+    """What was found for the M output places, k + 1 eigenvalues and k rows each."""
+
     values: Tensor  # (M, k + 1)
     vectors: Tensor  # (M, k, n)
     residuals: Tensor  # (M, k)

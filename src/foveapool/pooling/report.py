@@ -15,19 +15,43 @@ ALPHAS = (1.0, 5.0, 25.0, 100.0, 400.0, 1600.0)
 
 @dataclass(frozen=True)
 class ReportRow:
-    """One alpha; figures are means over output places, one for each component."""
+    """One alpha; figures are means over output places, one for each component.
+
+    Attributes:
+        alpha: The weight of locality.
+        separability: S_b / S_w of the pooled values.
+        gain: The same divided by the report's `average_separability`.
+        radius: How far the weights lie from the center, in pixels.
+        smallest_gap: The smallest relative gap to the next eigenvalue, over all places.
+        largest_residual: The largest residual of all rows.
+    """
 
     alpha: float
-    separability: tuple[float, ...]  # S_b / S_w
-    gain: tuple[float, ...]  # the same divided by the report's `average_separability`
-    radius: tuple[float, ...]  # pixels
+    separability: tuple[float, ...]
+    gain: tuple[float, ...]
+    radius: tuple[float, ...]
     smallest_gap: tuple[float, ...]
     largest_residual: float
 
 
 @dataclass(frozen=True)
 class PoolingReport:
-    """A row for each alpha; `print` shows the table."""
+    """A row for each alpha; `print` shows the table.
+
+    Attributes:
+        rows: One `ReportRow` for each alpha, in the order asked for.
+        average_separability: S_b / S_w of average pooling, mean over output places.
+        in_shape: The spatial size of the input.
+        out_shape: The spatial size of the output.
+
+    Example:
+        >>> import torch
+        >>> from foveapool import compute_scatter
+        >>> scatter = compute_scatter(torch.randn(40, 3, 8, 8), torch.arange(40) % 4)
+        >>> report = pooling_report(scatter, (4, 4), alphas=(5, 25))
+        >>> [(row.alpha, len(row.separability)) for row in report.rows]
+        [(5.0, 2), (25.0, 2)]
+    """
 
     rows: tuple[ReportRow, ...]
     average_separability: float
@@ -70,10 +94,30 @@ def pooling_report(
     alphas: Alpha | Sequence[Alpha] = ALPHAS,
     **settings: Any,
 ) -> PoolingReport:
-    """The separability that each alpha reaches on `scatter`; `settings` go to `sweep_pooling`.
+    """Finds the separability that each alpha reaches, before anyone trains a network.
 
     The first component's separability on the training maps falls with alpha, always: read it
     beside the radius, as what locality costs, not as a forecast of the error.
+
+    Args:
+        scatter: A and B, such as `compute_scatter` gives.
+        out_shape: The spatial size of the output.
+        alphas: The alphas, or a single one.
+        **settings: Those of `sweep_pooling`, such as `components` and `window`.
+
+    Returns:
+        A report that prints as a table.
+
+    Raises:
+        ValueError: If there is no alpha, or it is given as `alpha`; and as `sweep_pooling` does.
+
+    Example:
+        >>> import torch
+        >>> from foveapool import compute_scatter
+        >>> scatter = compute_scatter(torch.randn(40, 3, 8, 8), torch.arange(40) % 4)
+        >>> report = pooling_report(scatter, (4, 4), alphas=(5, 25), components=1)
+        >>> print(str(report).splitlines()[1])
+           alpha             S_b/S_w    times average         radius              gap
     """
     if "alpha" in settings:
         raise ValueError(

@@ -293,10 +293,25 @@ RIVALS: dict[str, Callable[..., nn.Module]] = {
 def rival(
     name: str, channels: int, in_shape: Sequence[int], out_shape: Sequence[int], components: int = 1
 ) -> nn.Module:
-    """The pooling of that name for maps (B, channels, *in_shape).
+    """Builds the pooling of that name for maps (B, channels, *in_shape).
 
-    >>> rival("max", 3, (8, 6), (4, 3), components=2)(torch.zeros(1, 3, 8, 6)).shape
-    torch.Size([1, 6, 4, 3])
+    Args:
+        name: One of `RIVALS`.
+        channels: The channels of the maps.
+        in_shape: Their spatial size.
+        out_shape: The spatial size to pool to.
+        components: How many output maps each channel gets; poolings that make one only give it as
+            many times.
+
+    Returns:
+        A module that gives (B, components * channels, *out_shape).
+
+    Raises:
+        ValueError: If there is no such pooling, or it cannot have these sizes.
+
+    Example:
+        >>> rival("max", 3, (8, 6), (4, 3), components=2)(torch.zeros(1, 3, 8, 6)).shape
+        torch.Size([1, 6, 4, 3])
     """
     if name not in RIVALS:
         hint = did_you_mean(name, RIVALS, most=3) or "; choose one of these"

@@ -22,16 +22,32 @@ WEIGHTINGS: tuple[Weighting, ...] = ("balanced", "frequency")
 
 @dataclass(frozen=True)
 class Scatter:
-    """A and B as the paper sums them, and what the module needs to undo the normalisation.
+    """A and B as the paper sums them, and what the module needs to undo the normalization.
 
-    `between` and `within` are (N, N), or bands in the layout of `panels` if a `window` was given.
+    Attributes:
+        between: A, (N, N) float64, or a band in the layout of `panels` if a `window` was given.
+        within: B, in the same layout.
+        mean: The mean of each channel, (C,).
+        std: Its standard deviation, (C,); 0 for a channel that took no part.
+        counts: The samples of each class, (Q,).
+        in_shape: The spatial size of the maps; N is its product.
+        weighting: How the classes were weighted, see `ScatterAccumulator`.
+        window: The largest window that it can be solved with; None for any, and for none.
+
+    Example:
+        >>> from foveapool import compute_scatter
+        >>> scatter = compute_scatter(torch.randn(20, 3, 4, 4), torch.arange(20) % 2)
+        >>> scatter.between.shape, scatter.within.shape, scatter.counts.tolist()
+        (torch.Size([16, 16]), torch.Size([16, 16]), [10, 10])
+        >>> scatter.panels.whole, scatter.rank_bound
+        (True, 3)
     """
 
     between: Tensor
     within: Tensor
-    mean: Tensor  # (C,)
-    std: Tensor  # (C,)
-    counts: Tensor  # (Q,)
+    mean: Tensor
+    std: Tensor
+    counts: Tensor
     in_shape: tuple[int, ...]
     weighting: Weighting = "balanced"
     window: int | None = None
@@ -47,33 +63,94 @@ class Scatter:
         return (len(self.counts) - 1) * int((self.std > 0).sum())
 
     def within_diagonal(self) -> Tensor:
-        """The diagonal of B, (N,)."""
+        """Reads the diagonal of B.
+
+        Returns:
+            The variance within the classes at each place, (N,).
+
+        Example:
+            >>> from foveapool import compute_scatter
+            >>> scatter = compute_scatter(torch.randn(20, 3, 4, 4), torch.arange(20) % 2, window=1)
+            >>> scatter.within_diagonal().shape
+            torch.Size([16])
+        """
         if self.window is None:
             return self.within.diagonal()
         places = torch.arange(self.panels.size, device=self.within.device)
         return self.panels.blocks(self.within, places[:, None]).flatten()
 
     def blocks(self, index: Tensor) -> tuple[Tensor, Tensor]:
-        """A and B at the places `index` (b, n), each (b, n, n)."""
+        """Cuts A and B at some places out, as solving with a window does.
+
+        Args:
+            index: n places for each of b blocks, (b, n), in raster order.
+
+        Returns:
+            A and B at these places, each (b, n, n).
+
+        Example:
+            >>> from foveapool import compute_scatter
+            >>> scatter = compute_scatter(torch.randn(20, 3, 4, 4), torch.arange(20) % 2)
+            >>> between, within = scatter.blocks(torch.tensor([[0, 1, 4, 5]]))
+            >>> between.shape
+            torch.Size([1, 4, 4])
+        """
         if self.window is None:
             rows, columns = index[:, :, None], index[:, None, :]
             return self.between[rows, columns], self.within[rows, columns]
         return self.panels.blocks(self.between, index), self.panels.blocks(self.within, index)
 
     def to(self, device: torch.device | str) -> Scatter:
-        """The same scatter on another device."""
+        """Copies the scatter to another device.
+
+        Args:
+            device: Where to.
+
+        Returns:
+            The same scatter there.
+
+        Example:
+            >>> from foveapool import compute_scatter
+            >>> scatter = compute_scatter(torch.randn(20, 3, 4, 4), torch.arange(20) % 2)
+            >>> scatter.to("cpu").within.device
+            device(type='cpu')
+        """
         tensors = ("between", "within", "mean", "std", "counts")
         return replace(self, **{name: getattr(self, name).to(device) for name in tensors})
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes a safetensors file."""
+        """Writes a safetensors file.
+
+        Args:
+            path: The file.
+
+        Example:
+            >>> import tempfile
+            >>> from foveapool import compute_scatter
+            >>> scatter = compute_scatter(torch.randn(20, 3, 4, 4), torch.arange(20) % 2)
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     scatter.save(f"{folder}/scatter.safetensors")
+            ...     again = Scatter.load(f"{folder}/scatter.safetensors")
+            >>> torch.equal(again.within, scatter.within)
+            True
+        """
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         tensors = {name: value for name, value in values.items() if isinstance(value, Tensor)}
         save_tensors(path, "scatter", tensors, {k: values[k] for k in values.keys() - tensors})
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Scatter:
-        """Reads what `save` wrote."""
+        """Reads what `save` wrote; `save` has an example.
+
+        Args:
+            path: The file.
+
+        Returns:
+            The scatter, on the CPU.
+
+        Raises:
+            ValueError: If the file is damaged or of another kind.
+        """
         tensors, header = load_tensors(path, "scatter")
         check_contents(path, tensors, header, ("in_shape", "weighting", "window"), _shapes)
         shape = tuple(header["in_shape"])

@@ -44,12 +44,43 @@ def solve_pooling(
     tolerance: float = 1e-8,
     memory: int | None = None,
 ) -> PoolingOperator:
-    """The top `components` of A p = mu (B + alpha C_m) p for every output place m.
+    """Finds the top components of A p = mu (B + alpha C_m) p for every output place m.
 
-    `alpha_unit="trace"` measures alpha in units of trace(B)/N, which does not depend on the
-    numbers of classes and channels; "auto" is half of that unit. `window=r` lets each place see
-    only the (2r + 1)-wide neighbourhood of its centre. `memory` bounds the bytes that solving
-    takes beside A and B, down to what a single place needs.
+    C_m is diagonal, the squared distance of each input place from the center of m. Shapes: the
+    operator's weight is (k, M, N), with M output places and N input places in raster order.
+
+    Args:
+        scatter: A and B, such as `compute_scatter` gives.
+        out_shape: The spatial size of the output, such as (16, 16).
+        alpha: The weight of locality; "auto" is half of trace(B)/N.
+        components: k, the maps that each channel is pooled to.
+        norm: The norm in which each row has length one, "l1" or "l2".
+        centre: Where the row of an output place is centered: "paper" (`s * coord(m)`), "aligned"
+            (the middle of its block) or "first" (the first pixel of its block).
+        sign: "neighbour" makes rows agree with those beside them, "sum" makes no row sum to less
+            than zero.
+        solver: "dense" (LAPACK), "krylov" or "arpack" (needs scipy); "auto" is "dense" for maps of
+            at most 96 places and "krylov" for larger ones.
+        window: r lets each place see only the (2r + 1)-wide neighborhood of its center; None the
+            whole map.
+        alpha_unit: "absolute", or "trace": in units of trace(B)/N, which does not depend on the
+            numbers of classes and channels.
+        tolerance: The relative residual at which "krylov" stops; the others are more exact.
+        memory: At most so many bytes are taken beside A and B, down to what a single place needs.
+
+    Returns:
+        The operator, with eigenvalues, residuals and separability of each row.
+
+    Raises:
+        ValueError: If a setting is none of these, the scatter cannot be solved with them, or it has
+            too few samples for so small an alpha.
+
+    Example:
+        >>> from foveapool import compute_scatter
+        >>> maps, labels = torch.randn(40, 3, 8, 8), torch.arange(40) % 4
+        >>> operator = solve_pooling(compute_scatter(maps, labels), (4, 4), components=2)
+        >>> operator.weight.shape
+        torch.Size([2, 16, 64])
     """
     (operator,) = sweep_pooling(
         scatter,
@@ -83,7 +114,36 @@ def sweep_pooling(
     tolerance: float = 1e-8,
     memory: int | None = None,
 ) -> Iterator[PoolingOperator]:
-    """`solve_pooling` for one alpha after the other, each starting from the answer before it."""
+    """Solves for one alpha after the other, each starting from the answer before it.
+
+    Args:
+        scatter: As for `solve_pooling`, and so all but `alphas`.
+        out_shape: The spatial size of the output.
+        alphas: The alphas, in the order in which to solve for them; neighbors help each other.
+        components: As for `solve_pooling`.
+        norm: As for `solve_pooling`.
+        centre: As for `solve_pooling`.
+        sign: As for `solve_pooling`.
+        solver: As for `solve_pooling`.
+        window: As for `solve_pooling`.
+        alpha_unit: As for `solve_pooling`.
+        tolerance: As for `solve_pooling`.
+        memory: As for `solve_pooling`.
+
+    Yields:
+        The operator of each alpha, as soon as it is there.
+
+    Raises:
+        ValueError: As `solve_pooling` does; when the first operator is asked for.
+
+    Example:
+        >>> from foveapool import compute_scatter
+        >>> scatter = compute_scatter(torch.randn(40, 3, 8, 8), torch.arange(40) % 4)
+        >>> for operator in sweep_pooling(scatter, (4, 4), alphas=(5, 25)):
+        ...     print(operator)
+        PoolingOperator((8, 8) -> (4, 4), components=2, alpha=5, l2)
+        PoolingOperator((8, 8) -> (4, 4), components=2, alpha=25, l2)
+    """
     alphas = list(alphas)
     check_choices(norm, centre, sign, solver, alpha_unit, alphas)
     problem = Problem.of(scatter, out_shape, components, centre, window)

@@ -21,12 +21,27 @@ IMAGES, CHANNELS = 8, 4
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """n images with c channels of their maps; `channels` says which ones of all they are."""
+    """n images with c channels of their maps.
 
-    images: Tensor  # uint8 (n, 1 or 3, H, W)
-    maps: Tensor  # float16 (n, c, h, w), what the pooling is given
-    labels: tuple[str, ...]  # (n,), the names of the classes
-    channels: tuple[int, ...]  # (c,)
+    Attributes:
+        images: uint8 (n, 1 or 3, H, W).
+        maps: float16 (n, c, h, w), what the pooling is given.
+        labels: The names of the classes, (n,).
+        channels: Which ones of all channels these are, (c,).
+
+    Raises:
+        ValueError: If the sizes do not belong together.
+
+    Example:
+        >>> images, maps = torch.zeros(1, 3, 8, 8, dtype=torch.uint8), torch.zeros(1, 2, 4, 4)
+        >>> Examples(images, maps, labels=("cat",), channels=(0, 5)).channels
+        (0, 5)
+    """
+
+    images: Tensor
+    maps: Tensor
+    labels: tuple[str, ...]
+    channels: tuple[int, ...]
 
     def __post_init__(self) -> None:
         images, maps = self.images, self.maps
@@ -44,14 +59,33 @@ class Examples:
             raise ValueError(f"images: got {len(images)}, wanted {wanted[0]}, one a label")
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes a safetensors file, by custom `examples_path(...)`."""
+        """Writes a safetensors file.
+
+        Args:
+            path: The file, by custom `examples_path(...)`.
+
+        Example:
+            >>> import tempfile
+            >>> images, maps = torch.zeros(1, 3, 8, 8, dtype=torch.uint8), torch.zeros(1, 2, 4, 4)
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     Examples(images, maps, ("cat",), (0, 5)).save(f"{folder}/examples.safetensors")
+            ...     Examples.load(f"{folder}/examples.safetensors").labels
+            ('cat',)
+        """
         facts = {"labels": list(self.labels), "channels": list(self.channels)}
         tensors = {"images": self.images, "maps": self.maps.half()}
         save_tensors(path, "examples", tensors, facts)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Examples:
-        """Reads what `save` wrote."""
+        """Reads what `save` wrote; `save` has an example.
+
+        Args:
+            path: The file.
+
+        Returns:
+            The examples, on the CPU.
+        """
         tensors, header = load_tensors(path, "examples")
         labels, channels = header["labels"], header["channels"]
         return cls(tensors["images"], tensors["maps"], tuple(labels), tuple(channels))
@@ -75,10 +109,28 @@ def choose_examples(
     count: int = IMAGES,
     channels: int = CHANNELS,
 ) -> Examples:
-    """The first image of each class, as many as asked for, and the channels that tell most.
+    """Chooses the first image of each class, as many as asked for, and the channels that tell most.
 
-    images: uint8 (n, 1 or 3, H, W); maps: (n, C, h, w), what the pooling is given for them. A
-    channel tells much where its class means differ by more than its samples do.
+    A channel tells much where its class means differ by more than its samples do.
+
+    Args:
+        images: uint8 (n, 1 or 3, H, W).
+        maps: What the pooling is given for them, (n, C, h, w).
+        labels: Their classes, (n,).
+        classes: The names of the classes.
+        count: How many images.
+        channels: How many channels.
+
+    Returns:
+        The examples, on the CPU.
+
+    Raises:
+        ValueError: If there is no image, or not as many maps and labels.
+
+    Example:
+        >>> images, maps = torch.zeros(6, 3, 8, 8, dtype=torch.uint8), torch.randn(6, 5, 4, 4)
+        >>> choose_examples(images, maps, torch.arange(6) % 2, ("cat", "dog")).labels
+        ('cat', 'dog')
     """
     if not len(images) or len(maps) != len(images) or len(labels) != len(images):
         raise ValueError(

@@ -54,7 +54,27 @@ def write_page(
 ) -> Path:
     """Writes a page about operators in memory, and about rows and curves if there are any.
 
-    Operators that differ in alpha alone share a slider; names tell the others apart.
+    Args:
+        operators: One or several. Those that differ in alpha alone share a slider; names tell the
+            others apart.
+        out: The HTML file to write.
+        title: What the page is headed by.
+        facts: What else there is to know, by name.
+        rows: Measured figures, for tables and charts.
+        selection: The figures by which settings were chosen.
+        curves: Trainings, epoch by epoch.
+        examples: Images and maps to lay under the weights, see `choose_examples`.
+
+    Returns:
+        The path of the page.
+
+    Example:
+        >>> import tempfile, torch
+        >>> from foveapool import compute_scatter, solve_pooling
+        >>> scatter = compute_scatter(torch.randn(40, 3, 8, 8), torch.arange(40) % 4)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     write_page(solve_pooling(scatter, (4, 4)), f"{folder}/page.html").name
+        'page.html'
     """
     account = Account(
         title,

@@ -29,10 +29,15 @@ from foveapool.robustness.spatter import spatter
 class Corruption:
     """One corruption: what it does, how strongly at each severity, and which kind it is of.
 
-    columns: the names of the parameters; severities: their values, a row each. group: "noise",
-    "geometric" (pixels move; the paper's group), "weather" or "digital". sizes: what images of
-    other sides than 32 pixels get. standard: one of the 15 that mCE averages, or of the 4 extra.
-    random: needs random numbers.
+    Attributes:
+        name: Its name, as in CIFAR-10-C.
+        function: What makes it of images, draws and parameters.
+        group: "noise", "geometric" (pixels move; the paper's group), "weather" or "digital".
+        columns: The names of the parameters.
+        severities: Their values, a row each.
+        sizes: What images of other sides than 32 pixels get.
+        standard: Whether it is one of the 15 that mCE averages, not of the 4 extra.
+        random: Whether it needs random numbers.
     """
 
     name: str
@@ -240,13 +245,28 @@ def corrupt(
     start: int = 0,
     frost_folder: Path | str | None = None,
 ) -> Tensor:
-    """uint8 images (N, H, W, 3) corrupted, on the device they are on, uint8 again.
+    """Corrupts uint8 images, on the device they are on.
 
-    name: one of `CORRUPTIONS`. severity: 1 to 5. The same seed gives the same bytes on one device.
-    start: where in a larger set the images begin, for a set that is corrupted in parts: parts of
-    whole blocks of `block_length(images)`, the last as short as it is, get the bytes that the set
-    would get at once.
-    frost_folder: pictures of ice, see `frost_pictures`.
+    Args:
+        images: uint8 (N, H, W, 3), 16 pixels or more a side.
+        name: One of `CORRUPTIONS`.
+        severity: 1 to 5.
+        seed: The same one gives the same bytes on one device.
+        start: Where in a larger set the images begin, for a set that is corrupted in parts: parts
+            of whole blocks of `block_length(images)`, the last as short as it is, get the bytes
+            that the set would get at once.
+        frost_folder: Pictures of ice for "frost", see `frost_pictures`.
+
+    Returns:
+        The corrupted images, uint8 (N, H, W, 3).
+
+    Raises:
+        ValueError: If there is no such corruption or severity, the images are something else, or
+            `start` is inside of a block.
+
+    Example:
+        >>> corrupt(torch.zeros(2, 32, 32, 3, dtype=torch.uint8), "fog", severity=3).shape
+        torch.Size([2, 32, 32, 3])
     """
     check_name("corruption", name, CORRUPTIONS)
     corruption = CORRUPTIONS[name]

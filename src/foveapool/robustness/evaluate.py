@@ -49,21 +49,43 @@ def evaluate(
     frost_folder: Path | str | None = None,
     progress: Progress | None = None,
 ) -> RobustnessResult:
-    """The errors and flips of a classifier: on clean images, under corruptions, in sequences.
-
-    model: a module or any callable that gives scores (B, K), or classes (B,), for what `normalise`
-    makes of a batch. images: clean, uint8 (n, H, W, 3) or (n, 3, H, W), tensor or array; labels:
-    (n,). normalise: from uint8 images, laid out as `images` are, to the model's input; None if the
-    model takes bytes itself.
-
-    corruptions: "standard", "all", names or (). perturbations: "all", names or (); a noise of
-    level 2 is "shot_noise_2". batch: images that the model sees at once. device: where to work,
-    by default where the model is; the model is moved there and stays. seed: of the random ones.
-    dtype: another precision than float32 is torch's autocast. folder: read published sets there
-    (.../CIFAR-10-C, .../CIFAR-10-P or a folder that holds both) instead of making the images.
+    """Counts a classifier's errors and flips: on clean images, under corruptions, in sequences.
 
     The model is in evaluation mode meanwhile, without gradients; every module's own mode is put
     back. Scores that are NaN are an error.
+
+    Args:
+        model: A module or any callable that gives scores (B, K), or classes (B,), for what
+            `normalise` makes of a batch.
+        images: Clean, uint8 (n, H, W, 3) or (n, 3, H, W), tensor or array.
+        labels: (n,).
+        normalise: From uint8 images, laid out as `images` are, to the model's input; None if the
+            model takes bytes itself.
+        corruptions: "standard", "all", names or ().
+        severities: Some of 1 to 5.
+        perturbations: "all", names or (); a noise of level 2 is "shot_noise_2".
+        batch: Images that the model sees at once.
+        device: Where to work, by default where the model is; the model is moved there and stays.
+        seed: Of the random ones.
+        dtype: Another precision than float32 is torch's autocast.
+        folder: Published sets to read instead of making the images: .../CIFAR-10-C,
+            .../CIFAR-10-P or a folder that holds both.
+        frost_folder: Pictures of ice for "frost", see `frost_pictures`.
+        progress: Told after every batch: images done, images in all, and what they suffer.
+
+    Returns:
+        Errors and flips as fractions.
+
+    Raises:
+        ValueError: If a setting is none of these, images and labels do not belong together, or the
+            model gives NaN or too few scores.
+
+    Example:
+        >>> images, labels = torch.zeros(8, 3, 32, 32, dtype=torch.uint8), torch.zeros(8).long()
+        >>> model = nn.Sequential(nn.Flatten(), nn.Linear(3072, 10))
+        >>> result = evaluate(model, images, labels, lambda x: x / 255, corruptions=["fog"])
+        >>> sorted(result.corruptions.errors["fog"])
+        [1, 2, 3, 4, 5]
     """
     pixels, channels_first = _pixels(images)
     truth = _labels(labels, len(pixels))

@@ -217,7 +217,7 @@ def _compared(frames: Tensor, noise: bool, difficulty: int) -> tuple[Tensor, Ten
 
 
 def _changes(name: str, scores: Values, noise: bool, difficulty: int) -> Tensor:
-    """sigma of all compared frames."""
+    """The sigma of all compared frames."""
     given = as_tensor(scores)
     if given.dim() != 3 or not given.is_floating_point():
         raise ValueError(

@@ -15,7 +15,7 @@ SMALLEST = 16
 
 
 def divided(values: Tensor, number: float) -> Tensor:
-    """values / number to the last bit, which decides where results are cut down to levels.
+    """`values / number` to the last bit, which decides where results are cut down to levels.
 
     A GPU would multiply by the reciprocal of a plain number.
     """

@@ -32,10 +32,16 @@ _CHUNK_PIXELS = {"cpu": 2**17, "cuda": 2**20}
 class Perturbation:
     """One file of CIFAR-10-P.
 
-    frames: the length of a sequence. noise: whether frames are compared with the first one, not
-    with the one before. geometric: whether pixels move. level: of a noise 1 to 3, else 1.
-    random: whether the seed matters. parameters: of `make`, as the authors chose them. sizes: what
-    images of other sides than 32 pixels get.
+    Attributes:
+        name: Its name, as in CIFAR-10-P; a noise of level 2 is "shot_noise_2".
+        make: What makes the frames.
+        parameters: Of `make`, as the authors chose them.
+        sizes: What images of other sides than 32 pixels get.
+        frames: The length of a sequence.
+        noise: Whether frames are compared with the first one, not with the one before.
+        geometric: Whether pixels move.
+        level: Of a noise 1 to 3, else 1.
+        random: Whether the seed matters.
     """
 
     name: str
@@ -104,16 +110,23 @@ PERTURBATIONS: dict[str, Perturbation] = {
 
 
 def perturb(images: Tensor, name: str, seed: int = 0, reproduce: bool = False) -> Tensor:
-    """The sequences of all images, uint8 (N, frames, H, W, 3), on their device.
+    """Makes the sequences of all images, on their device.
 
-    images: uint8 (N, H, W, 3). Numbers are drawn for each image by (seed, name, its position) and
-    kind of device, so that the same images in the same places give the same bytes.
-    reproduce: frames of "spatter" without a drop are black, as in the authors' code; without it
-    they are clean.
+    Args:
+        images: uint8 (N, H, W, 3), 16 pixels or more a side.
+        name: One of `PERTURBATIONS`.
+        seed: Numbers are drawn for each image by (seed, name, its position) and kind of device, so
+            that the same images in the same order give the same bytes.
+        reproduce: Whether frames of "spatter" without a drop are black, as in the authors' code;
+            without it they are clean.
 
-    >>> import torch
-    >>> perturb(torch.zeros(2, 32, 32, 3, dtype=torch.uint8), "translate").shape
-    torch.Size([2, 16, 32, 32, 3])
+    Returns:
+        The sequences, uint8 (N, frames, H, W, 3).
+
+    Example:
+        >>> import torch
+        >>> perturb(torch.zeros(2, 32, 32, 3, dtype=torch.uint8), "translate").shape
+        torch.Size([2, 16, 32, 32, 3])
     """
     chunks = perturbed(images, name, seed, reproduce)
     frames = images.new_empty(len(images), PERTURBATIONS[name].frames, *images.shape[1:])
@@ -131,9 +144,28 @@ def perturbed(
     reproduce: bool = False,
     chunk: int | None = None,
 ) -> Iterator[Tensor]:
-    """What `perturb` gives, for `chunk` images at a time; their number changes no byte.
+    """Makes what `perturb` gives, for some images at a time; their number changes no byte.
 
-    chunk: by default 128 images of 32 x 32 on a CPU and 1,024 on a GPU, fewer of larger ones.
+    Args:
+        images: uint8 (N, H, W, 3), 16 pixels or more a side.
+        name: One of `PERTURBATIONS`.
+        seed: As for `perturb`.
+        reproduce: As for `perturb`.
+        chunk: How many images at a time; by default 128 of 32 x 32 on a CPU and 1,024 on a GPU,
+            fewer of larger ones.
+
+    Returns:
+        An iterator over the sequences, uint8 (chunk, frames, H, W, 3).
+
+    Raises:
+        ValueError: If there is no such perturbation, the images are something else, or `chunk` is
+            below 1.
+
+    Example:
+        >>> import torch
+        >>> images = torch.zeros(5, 32, 32, 3, dtype=torch.uint8)
+        >>> [len(part) for part in perturbed(images, "rotate", chunk=2)]
+        [2, 2, 1]
     """
     check_name("perturbation", name, PERTURBATIONS)
     check_images(images)

@@ -19,9 +19,16 @@ def _no_flips() -> FlipTable:
 class RobustnessResult:
     """Errors and flips of one classifier as fractions; parts that were not asked for are empty.
 
-    corruptions: `.errors[name][severity]`, `.clean`, and CE, mCE by methods. perturbations: by
-    file, `.flip_probability["shot_noise_2"]`, `.neighbour_flips`, `.top5_distance`,
-    `.zipf_distance`, and mean flip rates by methods. trials: how many networks this is the mean of.
+    Attributes:
+        corruptions: `.errors[name][severity]`, `.clean`, and CE, mCE by methods.
+        perturbations: By file, `.flip_probability["shot_noise_2"]`, `.neighbour_flips`,
+            `.top5_distance`, `.zipf_distance`, and mean flip rates by methods.
+        trials: How many networks this is the mean of.
+
+    Example:
+        >>> result = RobustnessResult(CorruptionTable({"fog": {1: 0.25}}, clean=0.125))
+        >>> result.corruptions.errors["fog"][1], result.trials
+        (0.25, 1)
     """
 
     corruptions: CorruptionTable
@@ -29,17 +36,31 @@ class RobustnessResult:
     trials: int = 1
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain dicts and numbers, for JSON; `from_dict` reads them."""
+        """Turns the result into what JSON can hold; `from_dict` has an example.
+
+        Returns:
+            Plain dicts and numbers.
+        """
         return asdict(self)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> RobustnessResult:
-        """The result that `to_dict` gave, before or after its way through JSON.
+        """Turns what `to_dict` gave into a result, before or after its way through JSON.
 
-        >>> result = RobustnessResult(CorruptionTable({"fog": {1: 0.25}}, clean=0.125))
-        >>> import json
-        >>> RobustnessResult.from_dict(json.loads(json.dumps(result.to_dict()))) == result
-        True
+        Args:
+            values: What `to_dict` gave.
+
+        Returns:
+            The result.
+
+        Raises:
+            ValueError: If it is anything else.
+
+        Example:
+            >>> import json
+            >>> result = RobustnessResult(CorruptionTable({"fog": {1: 0.25}}, clean=0.125))
+            >>> RobustnessResult.from_dict(json.loads(json.dumps(result.to_dict()))) == result
+            True
         """
         try:
             corruptions, flips = values["corruptions"], values["perturbations"]
@@ -56,10 +77,14 @@ class RobustnessResult:
             ) from error
 
     def figures(self) -> dict[str, float]:
-        """Every figure under a name of its own, shares in percent: the rows of a results file.
+        """Gives every figure a name of its own, shares in percent: the rows of a results file.
 
-        >>> RobustnessResult(CorruptionTable({"fog": {1: 0.25}}, clean=0.125)).figures()
-        {'error %, clean': 12.5, 'error %, fog, severity 1': 25.0}
+        Returns:
+            The figures by name.
+
+        Example:
+            >>> RobustnessResult(CorruptionTable({"fog": {1: 0.25}}, clean=0.125)).figures()
+            {'error %, clean': 12.5, 'error %, fog, severity 1': 25.0}
         """
         corruptions, flips = self.corruptions, self.perturbations
         found = {} if corruptions.clean is None else {"error %, clean": 100 * corruptions.clean}
@@ -76,7 +101,24 @@ class RobustnessResult:
 
 
 def mean_of(results: Sequence[RobustnessResult]) -> RobustnessResult:
-    """The mean over trials of one kind of network, as the paper averages over five models."""
+    """Averages over trials of one kind of network, as the paper averages over five models.
+
+    Args:
+        results: Those of the trials; one that is a mean itself counts as often as it has trials.
+
+    Returns:
+        The mean of each figure.
+
+    Raises:
+        ValueError: If there is none, or they were evaluated on different corruptions, perturbations
+            or difficulties.
+
+    Example:
+        >>> errors = [CorruptionTable({"fog": {1: error}}, clean=0.125) for error in (0.25, 0.5)]
+        >>> mean = mean_of([RobustnessResult(each) for each in errors])
+        >>> mean.corruptions.errors["fog"][1], mean.trials
+        (0.375, 2)
+    """
     if not results:
         raise ValueError("results: got none, wanted those of one trial or more")
     if not all(result.perturbations.neighbour_flips for result in results):

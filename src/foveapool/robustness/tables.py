@@ -48,7 +48,21 @@ NEIGHBOURS = (
 
 @dataclass(frozen=True)
 class Table:
-    """A head, rows of cells and notes below; `name` is fit for a file."""
+    """A head, rows of cells and notes below.
+
+    Attributes:
+        name: Fit for a file.
+        title: What stands above the table.
+        header: The cells of the head.
+        rows: The cells of each row.
+        notes: Sentences below the table.
+
+    Example:
+        >>> table = Table("errors", "Errors", ("corruption", "ours"), (("fog", "12.5"),))
+        >>> print(table.csv().strip())
+        corruption,ours
+        fog,12.5
+    """
 
     name: str
     title: str
@@ -57,21 +71,48 @@ class Table:
     notes: tuple[str, ...] = ()
 
     def markdown(self) -> str:
-        """The table as a document takes it, its notes below."""
+        """Writes the table as a document takes it, its notes below.
+
+        Returns:
+            Markdown, without the title.
+
+        Example:
+            >>> table = Table("errors", "Errors", ("corruption", "ours"), (("fog", "12.5"),))
+            >>> print(table.markdown())
+            | corruption | ours |
+            | --- | --- |
+            | fog | 12.5 |
+        """
         return "\n\n".join([markdown(self.header, self.rows), *self.notes])
 
     def csv(self) -> str:
-        """Head and rows as comma-separated values."""
+        """Writes head and rows as comma-separated values.
+
+        Returns:
+            The text of a CSV file.
+        """
         return comma_separated(self.header, self.rows)
 
 
 def tables(
     ours: RobustnessResult, baseline: RobustnessResult | None = None, data: str = ""
 ) -> list[Table]:
-    """All that can be said of a result: a summary, then corruptions and perturbations by group.
+    """Says all that a result tells: a summary, then corruptions and perturbations by group.
 
-    Without a baseline there are errors and flips, but neither CE nor flip rates nor counts. The
-    paper's figures stand beside where `data`, the name of what was measured on, is "cifar10".
+    Args:
+        ours: The result.
+        baseline: The result to compare with. Without one there are errors and flips, but neither
+            CE nor flip rates nor counts.
+        data: The name of what was measured on. On "cifar10" the paper's figures stand beside.
+
+    Returns:
+        The tables, the summary first.
+
+    Example:
+        >>> from foveapool.robustness.corruption_metrics import CorruptionTable
+        >>> result = RobustnessResult(CorruptionTable({"fog": {1: 0.25}}, clean=0.125))
+        >>> [table.name for table in tables(result)]
+        ['summary', 'corruptions-non-geometric']
     """
     printed = paper_on(data)
     found = [summary_table(ours, baseline, printed)]

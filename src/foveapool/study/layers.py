@@ -6,7 +6,7 @@ with them; closed forms are fitted together.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -33,30 +33,95 @@ def check_pooling(where: str, pooling: Any, known: Sequence[str] = POOLINGS[1:])
         )
 
 
-def check_tables(where: str, tables: Any, key: str) -> None:
-    """Raises a ValueError unless these are tables of poolings, as `beside` and `then` have them."""
-    example = '{ pooling = "blur", layers = [1, 2] }' if key == BESIDE else "{ layer = 1 }"
-    if not isinstance(tables, (list, tuple)) or not all(isinstance(t, Mapping) for t in tables):
-        raise ValueError(f"{where}: got {tables!r}, wanted a list of tables such as [{example}]")
-    if key != BESIDE:
-        return
+def check_line(where: str, pooling: str, choices: Mapping[str, Any], advice: str = "") -> None:
+    """Raises a ValueError unless a line of a study may say this of its pooling.
+
+    Args:
+        where: What the message begins with.
+        pooling: The line's own.
+        choices: What it says: those of `Pool`, `layers`, `beside` and `then`.
+        advice: What else to do about a choice that the pooling does not use.
+    """
+    known = choices_of(pooling)
+    if unused := [name for name in choices if name not in known]:
+        raise ValueError(f"{where}: got {', '.join(unused)}, wanted {_listed(known)}{advice}")
+    if "layer" in choices and LAYERS in choices:
+        raise ValueError(f"{where}: got layer and layers, wanted one of them")
+    _check_layers(where, choices)
+    check_beside(where, choices.get(BESIDE, ()), pooling)
+    following = choices.get(THEN, ())
+    _check_tables(f"{where}: {THEN}", following, "{ layer = 1 }")
+    own = [name for name in known if name not in ("placement", LAYERS, BESIDE, THEN)]
+    for each in following:
+        if unused := [name for name in each if name not in own]:
+            raise ValueError(f"{where}: {THEN}: got {', '.join(unused)}, wanted {_listed(own)}")
+
+
+def check_beside(where: str, tables: Any, own: str) -> None:
+    """Raises a ValueError unless these are tables of poolings beside one that is called `own`."""
+    where = f"{where}: {BESIDE}"
+    _check_tables(where, tables, '{ pooling = "blur", layers = [1, 2] }')
     for table in tables:
-        check_pooling(where, table.get("pooling", ""))
-        own = [name for name in choices_of(table["pooling"]) if name not in (BESIDE, THEN)]
-        known = ["pooling", *own]
+        pooling = table.get("pooling", own)
+        check_pooling(where, pooling)
+        known = ["pooling", *(name for name in choices_of(pooling) if name not in (BESIDE, THEN))]
         if unused := [name for name in table if name not in known]:
-            raise ValueError(f"{where}: got {', '.join(unused)}, wanted among {', '.join(known)}")
+            raise ValueError(f"{where}: got {', '.join(unused)}, wanted {_listed(known)}")
         if ("layer" in table) == (LAYERS in table):
             raise ValueError(f"{where}: got {dict(table)}, wanted a layer, or layers, in it")
+        _check_layers(where, table)
 
 
-def spread(tables: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """A table for each layer that tables name under `layer` or `layers`."""
+def _check_layers(where: str, table: Mapping[str, Any]) -> None:
+    layers = table.get(LAYERS, (1,))
+    if not isinstance(layers, (list, tuple)) or not layers:
+        raise ValueError(f"{where}: got layers {layers!r}, wanted a list such as [1, 2]")
+
+
+def _check_tables(where: str, tables: Any, example: str) -> None:
+    if not isinstance(tables, (list, tuple)) or not all(isinstance(t, Mapping) for t in tables):
+        raise ValueError(f"{where}: got {tables!r}, wanted a list of tables such as [{example}]")
+
+
+def _listed(names: Sequence[str]) -> str:
+    return f"among {', '.join(names)}" if names else "none, since it has nothing to choose"
+
+
+def spread(tables: Sequence[Mapping[str, Any]], own: str) -> list[dict[str, Any]]:
+    """A table for each layer that tables name under `layer` or `layers`.
+
+    A table that names no pooling has the one that is called `own`.
+    """
     found = []
     for table in tables:
         rest = {key: value for key, value in table.items() if key not in ("layer", LAYERS)}
         layers = table.get(LAYERS) or [table["layer"]]
-        found += [{**rest, "layer": layer} for layer in layers]
+        found += [{"pooling": own, **rest, "layer": layer} for layer in layers]
+    return found
+
+
+def layers_named(beside: Sequence[Mapping[str, Any]]) -> tuple[int, ...]:
+    """The layers of those tables of `beside` that name a pooling: the others are the line's own."""
+    named = [table for table in beside if "pooling" in table]
+    return tuple(table["layer"] for table in spread(named, ""))
+
+
+def with_line(start: Setting, pooling: str, choices: Mapping[str, Any]) -> Setting:
+    """A network with the pooling of a line of a study, and with what that has beside and after it.
+
+    Args:
+        start: The network.
+        pooling: The line's own.
+        choices: As in `check_line`, with a layer or layers among them.
+
+    Returns:
+        The setting to train.
+    """
+    rest = {name: value for name, value in choices.items() if name not in (BESIDE, THEN)}
+    first = spread([rest], pooling)
+    found = pooled(start, [*spread(choices.get(BESIDE, ()), pooling), *first])
+    for each in choices.get(THEN, ()):
+        found = pooled(found, [{**first[0], **each}])
     return found
 
 
@@ -67,13 +132,51 @@ def pooled(start: Setting, tables: Sequence[Mapping[str, Any]]) -> Setting:
     the network is called after.
     """
     pools = [_pool(start, table) for table in tables]
-    unfitted = [pool for pool in pools if not pool.is_fitted]
-    fitted = [pool for pool in pools if pool.is_fitted]
-    fitted[1:] = [replace(pool, together=True) for pool in fitted[1:]]
     placements = {pool.placement or start.placement for pool in pools}
     # Where all agree, it is the setting's: one setting has one name.
     agreed = placements.pop() if len(placements) == 1 and not start.pools else start.placement
-    return replace(start, placement=agreed, pools=(*start.pools, *unfitted, *fitted))
+    return replace(start, placement=agreed, pools=(*start.pools, *_in_order(pools)))
+
+
+def exchanged(
+    best: Setting, beside: Collection[int], pooling: str, choices: Mapping[str, Any]
+) -> Setting:
+    """A setting with another pooling in the same places, forms and components.
+
+    Args:
+        best: The setting with the pooling that is to go.
+        beside: The layers of poolings that stay.
+        pooling: What comes instead. Where both are fitted, it is fitted in the same way, and on
+            the same networks; otherwise what only closed forms have is as usual.
+        choices: Of `Pool`, over those of the pooling that goes.
+
+    Returns:
+        The other setting.
+    """
+    gone = [pool for pool in best.pools if pool.layer not in beside]
+    is_fitted = pooling in FITTED
+    if all(pool.is_fitted == is_fitted for pool in gone):
+        found = [
+            replace(pool, pooling=pooling, **choices) if pool in gone else pool
+            for pool in best.pools
+        ]
+        return replace(best, pools=tuple(found))
+    kept = ("components", "form", "placement")
+    made = [
+        Pool(pooling, pool.layer, **{**{name: getattr(pool, name) for name in kept}, **choices})
+        if pool in gone
+        else pool
+        for pool in best.pools
+    ]
+    return replace(best, pools=_in_order(made))
+
+
+def _in_order(pools: Sequence[Pool]) -> tuple[Pool, ...]:
+    """Those that are not fitted first; the others are fitted together."""
+    unfitted = [pool for pool in pools if not pool.is_fitted]
+    fitted = [pool for pool in pools if pool.is_fitted]
+    joined = [replace(pool, together=number > 0) for number, pool in enumerate(fitted)]
+    return (*unfitted, *joined)
 
 
 def _pool(start: Setting, table: Mapping[str, Any]) -> Pool:

@@ -3,11 +3,14 @@
 [data]      name, seed, share, options
 [network]   name, width, and any other argument of its class
 [recipe]    what differs from the paper's recipe for this network and data
-[[search]]  the grid of one pooling and how it is judged, see `select.Search`
+[[search]]  the grid of one pooling and how it is judged, see `select.Search`; the tables of `also`
+            are as an [[arm]] is
 [trials]    seeds, and `robustness` to measure too: corruptions, perturbations
 [[arm]]     a line of the table: pooling, its choices; a list makes a line for each value, but
-            `layers` are those of one line, `beside` is a list of other poolings at other layers,
-            and `then` one of what follows at other layers, fitted later
+            `layers` are those of one line, `beside` is a list of poolings at other layers, and
+            `then` one of what follows at other layers, fitted later
+base        another preset, that this one is laid over: its searches and arms come first, and these
+            are added; of all else what this one says counts
 """
 
 from __future__ import annotations
@@ -25,17 +28,25 @@ from foveapool.data.registry import check_data_name
 from foveapool.near import did_you_mean
 from foveapool.study.select import Halving, Search
 from foveapool.study.setting import BESIDE, FITTED, LAYERS, THEN, Pool, Setting
-from foveapool.study.study import Arm, Study
+from foveapool.study.study import LIKE, Arm, Study
 from foveapool.study.training import Source
 from foveapool.training.recipe import Recipe, paper_recipe
 
 WHOLE = "whole"  # a window that is none: TOML has no word for nothing
-_TABLES = ("title", "data", "network", "recipe", "search", "trials", "arm")
+BASE = "base"
+_LISTED = ("search", "arm")  # those that may be there several times
+_TABLES = (BASE, "title", "data", "network", "recipe", "search", "trials", "arm")
 _POOL = tuple(each.name for each in dataclasses.fields(Pool) if each.name != "together")
+_LINE = (*_POOL, LAYERS, BESIDE, THEN, LIKE)
 
 
 def preset_names() -> list[str]:
     """The studies that come with the package."""
+    # What only others are laid over is no study by itself.
+    return [name for name in _file_names() if not name.startswith("_")]
+
+
+def _file_names() -> list[str]:
     folder = resources.files("foveapool.study") / "presets"
     return sorted(file.name.removesuffix(".toml") for file in folder.iterdir())
 
@@ -73,9 +84,26 @@ def read_preset(which: str, changes: Mapping[str, Any] | None = None) -> Study:
             )
         name, text = which, _text(which)
     try:
-        return _study(name, _laid_over(tomllib.loads(text), changes or {}))
+        return _study(name, _laid_over(_with_base(tomllib.loads(text)), changes or {}))
     except (ValueError, TypeError) as error:
         raise ValueError(f"{which}: {error}") from error
+
+
+def _with_base(tables: dict[str, Any]) -> dict[str, Any]:
+    """The tables over those of the preset that they name as their base, if they name one."""
+    if BASE not in tables:
+        return tables
+    base = tables[BASE]
+    if base not in _file_names():
+        hint = did_you_mean(str(base), preset_names(), most=3)
+        raise ValueError(
+            f"{BASE}: got {base!r}, wanted the name of a preset, as `foveapool study` lists "
+            f"them{hint}"
+        )
+    below = _with_base(tomllib.loads(_text(base)))
+    lists = {name: [*below.get(name, []), *_tables(tables, name)] for name in _LISTED}
+    rest = {key: value for key, value in tables.items() if key not in (BASE, *_LISTED)}
+    return {**_laid_over(below, rest), **{name: each for name, each in lists.items() if each}}
 
 
 def _laid_over(tables: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -87,6 +115,9 @@ def _laid_over(tables: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[st
             found[key] = value
         elif isinstance(known, Mapping):
             found[key] = _laid_over(known, value)
+        elif key == "search" and isinstance(known, list) and len(known) == 1:
+            # Where there is one only, it is clear which.
+            found[key] = [_laid_over(known[0], value)]
         else:
             raise ValueError(f"{key}: got {dict(value)} for what is no table; change the file")
     return found
@@ -167,6 +198,9 @@ def _search(table: Any) -> Search:
         values["windows"] = tuple(None if w == WHOLE else w for w in values["windows"])
     if isinstance(values.get("components"), int):
         values["components"] = (values["components"],)
+    if isinstance(table.get("also"), list):
+        lines = [_lines("[[search]]: also", each) for each in table["also"]]
+        values["also"] = tuple(line for own in lines for line in own)
     if "halving" in values:
         _check_keys("halving", values["halving"], ("parts", "keep", "epochs"))
         if "keep" not in values["halving"]:
@@ -199,22 +233,33 @@ def _trials(table: dict[str, Any]) -> dict[str, Any]:
 
 def _arms(table: Any) -> list[Arm]:
     """An arm for each combination of the values that lists give."""
-    _check_keys("[[arm]]", table, (*_POOL, LAYERS, BESIDE, THEN))
+    _check_keys("[[arm]]", table, _LINE)
     if "pooling" not in table:
         raise ValueError("[[arm]]: got no pooling, wanted its name")
+    return [Arm(line.pop("pooling"), line) for line in _lines("[[arm]]", table)]
+
+
+def _lines(where: str, table: Any) -> list[dict[str, Any]]:
+    """A line for each combination of the values that lists give."""
+    _check_keys(where, table, _LINE)
     for key, value in table.items():
         if value == []:
-            raise ValueError(f"[[arm]]: {key}: got [], wanted a value or a list of one or more")
+            raise ValueError(f"{where}: {key}: got [], wanted a value or a list of one or more")
     lists = [
         value if isinstance(value, list) and key not in (LAYERS, BESIDE, THEN) else [value]
         for key, value in table.items()
     ]
-    found = []
-    for values in product(*lists):
-        choices = dict(zip(table, values, strict=True))
-        if choices.get("window") == WHOLE:
-            choices["window"] = None
-        found.append(Arm(choices.pop("pooling"), choices))
+    return [_read_whole(dict(zip(table, values, strict=True))) for values in product(*lists)]
+
+
+def _read_whole(line: dict[str, Any]) -> dict[str, Any]:
+    """The line with the word for a window that is none read as such, also in its tables."""
+    found = dict(line)
+    if found.get("window") == WHOLE:
+        found["window"] = None
+    for key in (BESIDE, THEN):
+        if isinstance(found.get(key), list):
+            found[key] = [_read_whole(t) if isinstance(t, dict) else t for t in found[key]]
     return found
 
 

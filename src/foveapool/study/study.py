@@ -7,12 +7,12 @@ business. All trainings of one folder of runs are shared between the studies in 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from foveapool.records import Row
-from foveapool.study.layers import check_pooling, check_tables, pooled, spread
+from foveapool.study.layers import check_line, check_pooling, exchanged, with_line
 from foveapool.study.robust import check_asked
 from foveapool.study.select import Search, Selection, select
 from foveapool.study.setting import (
@@ -20,15 +20,17 @@ from foveapool.study.setting import (
     BESIDE,
     FITTED,
     LAYERS,
+    MATRICES,
     POOLINGS,
     THEN,
     Setting,
-    choices_of,
 )
 from foveapool.study.training import Source, Training
 from foveapool.study.trials import Trials, selection_rows, trial_rows
 from foveapool.training.recipe import Recipe
 
+# How an arm says whose search it follows.
+LIKE = "like"
 # Does the trainings of a stage, "search" or "trials", and gives what each came to, by its name.
 StudyRun = Callable[[str, Sequence[Training]], Mapping[str, Mapping[str, Any]]]
 
@@ -38,78 +40,61 @@ class Arm:
     """One line of the table: a pooling in its place, or one whose place the search has to find.
 
     Choices are those of `Pool`, and these. `layers`: the same pooling at each of them, closed forms
-    fitted together. `beside`: tables of other poolings at other layers, which are there when a
-    closed form is fitted. `then`: tables of poolings that follow at other layers, each fitted on
-    the network that was trained with those before; what they do not say is as at the first.
+    fitted together. `beside`: tables of poolings at other layers, which are there when a closed
+    form is fitted; one that names no pooling has the arm's, and is fitted with it. `then`: tables
+    of poolings that follow at other layers, each fitted on the network that was trained with those
+    before; what they do not say is as at the first. `like`: the pooling by whose search a matrix
+    has its place, where that is another one's: the matrix stands where the search found that one.
     """
 
     pooling: str
     choices: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        where = f"arm {self.pooling}"
         check_pooling("arm", self.pooling, POOLINGS)
-        known = choices_of(self.pooling)
-        if unused := [name for name in self.choices if name not in known]:
+        choices = dict(self.choices)
+        if self.pooling in MATRICES:
+            check_pooling(f"{where}: {LIKE}", choices.pop(LIKE, self.pooling), MATRICES)
+        check_line(
+            where,
+            self.pooling,
+            choices,
+            "; give poolings that have the choice an [[arm]] of their own",
+        )
+        if self.like is not None and not self.is_searched:
             raise ValueError(
-                f"arm {self.pooling}: got {', '.join(unused)}, wanted {_listed(known)}; give "
-                "poolings that have the choice an [[arm]] of their own"
+                f"{where}: got {LIKE} and a layer, wanted one of them: the search finds the layer"
             )
         for name in ("placement", "form"):
             if self.is_searched and name in self.choices:
                 raise ValueError(
-                    f"arm {self.pooling}: got a {name} and no layer; the search finds both, or the "
-                    "arm says both"
+                    f"{where}: got a {name} and no layer; the search finds both, or the arm says "
+                    "both"
                 )
-        if "layer" in self.choices and LAYERS in self.choices:
-            raise ValueError(f"arm {self.pooling}: got layer and layers, wanted one of them")
         for name in (THEN, BESIDE):
             if self.choices.get(name) and self.is_searched:
-                raise ValueError(f"arm {self.pooling}: got {name} and no layer, wanted one")
-        check_tables(f"arm {self.pooling}: {BESIDE}", self.choices.get(BESIDE, []), BESIDE)
-        self._check_following(known)
-
-    def _check_following(self, known: Sequence[str]) -> None:
-        following = self.choices.get(THEN, [])
-        check_tables(f"arm {self.pooling}: {THEN}", following, THEN)
-        for each in following:
-            own = [name for name in known if name not in ("placement", LAYERS, BESIDE, THEN)]
-            if unused := [name for name in each if name not in own]:
-                raise ValueError(
-                    f"arm {self.pooling}: {THEN}: got {', '.join(unused)}, wanted {_listed(own)}"
-                )
+                raise ValueError(f"{where}: got {name} and no layer, wanted one")
 
     @property
     def is_searched(self) -> bool:
         """Whether a search has to say where it goes."""
         return self.pooling != BASELINE and not {"layer", LAYERS} & set(self.choices)
 
+    @property
+    def like(self) -> str | None:
+        """The pooling whose search it follows, if it says so."""
+        return self.choices.get(LIKE)
+
     def setting(self, start: Setting, selection: Selection | None = None) -> Setting:
         """The network with this arm's pooling in it."""
         if self.pooling == BASELINE:
             return start
-        choices = dict(self.choices)
-        following = choices.pop(THEN, [])
-        beside = choices.pop(BESIDE, [])
         if not self.is_searched:
-            layers = choices.pop(LAYERS, None) or [choices.pop("layer")]
-            first = [{"pooling": self.pooling, **choices, "layer": layer} for layer in layers]
-            found = pooled(start, [*spread(beside), *first])
-            for each in following:
-                found = pooled(found, [{**first[0], **each}])
-            return found
+            return with_line(start, self.pooling, self.choices)
         assert selection is not None, "a study is checked before it is run"
-        best = selection.best
-        pools = tuple(
-            pool
-            if pool.layer in selection.beside
-            else replace(pool, pooling=self.pooling, **choices)
-            for pool in best.pools
-        )
-        return replace(best, pools=pools)
-
-
-def _listed(names: Sequence[str]) -> str:
-    return f"among {', '.join(names)}" if names else "none, since it has nothing to choose"
+        own = {k: v for k, v in self.choices.items() if k not in (LIKE, BESIDE, THEN)}
+        return exchanged(selection.best, selection.beside, self.pooling, own)
 
 
 @dataclass(frozen=True)
@@ -140,6 +125,11 @@ class Study:
             raise ValueError(f"search: got {searched}, wanted each pooling once")
         for arm in self.arms:
             if arm.is_searched and self.search_for(arm) is None:
+                if arm.like is not None:
+                    raise ValueError(
+                        f"arm {arm.pooling}: got {LIKE} {arm.like!r}, and no search of that "
+                        f"pooling; add a [[search]] of {arm.like}, or give the arm a layer"
+                    )
                 raise ValueError(
                     f"arm {arm.pooling}: got no layer, and no search for it; give it a layer or "
                     "add a [[search]]"
@@ -165,8 +155,10 @@ class Study:
         search = self.search_for(arm) if arm.is_searched else None
         if search is None:
             return [arm.setting(self.network)]
-        grid, beside = search.settings(self.network), search.layers_beside()
-        return [arm.setting(self.network, Selection(best, (), beside)) for best in grid]
+        return [
+            arm.setting(self.network, Selection(each.setting, (), each.beside))
+            for each in search.alternatives(self.network)
+        ]
 
     def facts(self) -> dict[str, Any]:
         """All of it as JSON can hold it, to be kept beside its tables."""
@@ -174,14 +166,19 @@ class Study:
             "data": self.source.facts(),
             "network": self.network.facts(),
             "recipe": self.recipe.as_dict(),
-            "searches": [asdict(search) for search in self.searches],
+            "searches": [search.facts() for search in self.searches],
             "arms": [{"pooling": arm.pooling, **arm.choices} for arm in self.arms],
             "seeds": self.seeds,
             "robustness": list(self.robustness),
         }
 
     def search_for(self, arm: Arm) -> Search | None:
-        """The search that finds this arm's place: its own, or for a closed form that of another."""
+        """The search that finds this arm's place: its own, or for a closed form that of another.
+
+        One that is to be like another pooling has that pooling's.
+        """
+        if arm.like is not None:
+            return next((each for each in self.searches if each.pooling == arm.like), None)
         own = [each for each in self.searches if each.pooling == arm.pooling]
         if arm.pooling in FITTED:
             own += [each for each in self.searches if each.pooling in FITTED]
@@ -230,10 +227,12 @@ def run_study(study: Study, run: StudyRun, provenance: dict[str, str] | None = N
 
 
 def _trials(study: Study, selections: dict[str, Selection]) -> list[Trials]:
-    found = []
+    found: list[Trials] = []
     for arm in study.arms:
         search = study.search_for(arm) if arm.is_searched else None
         setting = arm.setting(study.network, selections[search.pooling] if search else None)
-        trainings = tuple(study.training(setting, seed) for seed in range(study.seeds))
-        found.append(Trials(setting, trainings))
+        # A search may find what another arm says: one setting is one line.
+        if all(setting.facts() != each.setting.facts() for each in found):
+            trainings = tuple(study.training(setting, seed) for seed in range(study.seeds))
+            found.append(Trials(setting, trainings))
     return found

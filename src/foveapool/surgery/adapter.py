@@ -35,7 +35,28 @@ FOLLOWERS = ("project", "mixing")
 
 
 def save(model: nn.Module, folder: str | os.PathLike[str]) -> None:
-    """Writes the replaced layers of `model` into `folder`; equal poolings are written once."""
+    """Writes the replaced layers of a network into a folder; equal poolings are written once.
+
+    The network's own weights are not in it: save these as you always do.
+
+    Args:
+        model: A network in which `replace` has put linear poolings.
+        folder: Where to; it is made if it is not there.
+
+    Raises:
+        ValueError: If no layer is replaced, or a pooling is no `LinearPool2d`.
+
+    Example:
+        >>> import tempfile
+        >>> from foveapool import replace
+        >>> model, fresh = (nn.Sequential(nn.Conv2d(3, 6, 3, 2, 1)) for _ in range(2))
+        >>> changed = replace(model, {"0": LinearPool2d.average((8, 8), (4, 4), components=2)})
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     save(model, folder)
+        ...     print(load(fresh, folder))
+        0: Conv2d -> replace LinearPool2d((8, 8) -> (4, 4), components=2, trainable=False)
+        parameters: 168 -> 0
+    """
     places = standins(network_in(model))
     if not places:
         raise ValueError("model: got no replaced layer, wanted one at least; call replace first")
@@ -118,9 +139,21 @@ def _identity(layer: nn.Module, sizes: Any = None) -> dict[str, Any]:
 def load(
     model: nn.Module, folder: str | os.PathLike[str], *, optimizer: Optimizer | None = None
 ) -> Replacement:
-    """Replaces the layers of a fresh network of the same kind by those in `folder`.
+    """Replaces the layers of a fresh network of the same kind by those in a folder.
 
-    The network is left untouched if the adapter does not fit it.
+    The network is left untouched if the adapter does not fit it. `save` has an example.
+
+    Args:
+        model: The network, with the layers that gave way in the saved one.
+        folder: What `save` wrote.
+        optimizer: Loses the parameters that leave and gets those that come.
+
+    Returns:
+        What was changed.
+
+    Raises:
+        FileNotFoundError: If the folder holds no adapter.
+        ValueError: If the adapter is damaged or belongs to another network.
     """
     folder = Path(folder)
     for name in (CONFIG, WEIGHTS):

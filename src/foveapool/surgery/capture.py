@@ -31,12 +31,33 @@ def capture(
     unpack: Unpack | None = None,
     autocast: torch.dtype | None = None,
 ) -> Iterator[tuple[dict[str, Tensor], Labelled]]:
-    """Yields ({layer: maps (B, C, H, W)}, batch) over a loader, on the network's device.
+    """Yields the maps that layers read, batch by batch over a loader, on the network's device.
 
-    The maps are the layer's input, in mode `after` its output at stride 1. `layer` may be an
-    exact name, the end of names or a pattern, one of `downsampling_layers`, or several of these.
-    `autocast` runs the network in that type. A layer that is passed several times shows what it
-    reads the first time.
+    A layer that is passed several times shows what it reads the first time. Between two batches
+    the network is as it was: mode, gradients, hooks.
+
+    Args:
+        model: The network.
+        loader: Batches of (images, labels), dicts, or what `unpack` understands.
+        layer: An exact name, the end of names or a pattern, one of `downsampling_layers`, or
+            several of these.
+        mode: The mode to fit for: in `after` the maps are the layer's output at stride 1, in the
+            others its input.
+        unpack: Turns a batch into (inputs, labels) or (inputs, labels, ids).
+        autocast: The type in which the network runs, such as torch.bfloat16.
+
+    Yields:
+        ({layer: maps (B, C, H, W)}, batch), the batch with `inputs`, `labels` and `ids`.
+
+    Raises:
+        ValueError: If a name means no layer that shrinks a map, or a batch is not understood.
+
+    Example:
+        >>> model = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.Conv2d(4, 8, 3, 2, 1))
+        >>> loader = [(torch.randn(5, 3, 8, 8), torch.arange(5))]
+        >>> for maps, batch in capture(model, loader, layer="1"):
+        ...     print(maps["1"].shape, batch.labels.tolist())
+        torch.Size([5, 4, 8, 8]) [0, 1, 2, 3, 4]
     """
     targets: dict[str, Downsampling] | None = None
     written: dict[str, bool] = {}

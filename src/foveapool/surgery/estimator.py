@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import math
 import os
 import time
 from collections.abc import Iterable, Mapping
@@ -16,7 +15,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from foveapool.pooling.grid import Centre, windows
+from foveapool.pooling.grid import Centre
 from foveapool.pooling.least_squares import Mixing, check_mixing_fits
 from foveapool.pooling.mixing import ChannelMixing, MixingPool2d
 from foveapool.pooling.module import LinearPool2d, usual_centre
@@ -26,7 +25,7 @@ from foveapool.pooling.scatter import Scatter, Weighting
 from foveapool.pooling.signs import Sign
 from foveapool.pooling.solve import Alpha, AlphaUnit, Norm, solve_pooling
 from foveapool.surgery.batches import Unpack
-from foveapool.surgery.find import Downsampling, Layers
+from foveapool.surgery.find import Downsampling, Layers, check_same_layer
 from foveapool.surgery.kept import Kept, read_folder, write_folder
 from foveapool.surgery.names import network_in
 from foveapool.surgery.passes import Passes, ScatterSettings, mixing_sizes
@@ -37,7 +36,10 @@ from foveapool.surgery.resume import Shelf
 from foveapool.surgery.settings import (
     MixingStart,
     Window,
+    check_mixed,
     check_mixing_start,
+    components_of,
+    places_seen,
     plain_settings,
     window_of,
 )
@@ -48,20 +50,44 @@ from foveapool.surgery.visit import device_of
 class ClosedFormPooling:
     """Fits the pooling of one or more layers of a network.
 
-    Settings are those of `solve_pooling` and `ScatterAccumulator`; `alpha="auto"` takes half of
-    trace(B)/N of each layer. `components=None` takes as many as fit the layer: C_out / C_in, one in
-    mode `after`, and in mode `mix` as many as the kernel has weights, if the scatter has so many.
-    `centre=None` is the paper's; in mode `after` it is "first", where the layer has its own
-    output, so that a large alpha leaves the network as it was. `window="auto"` is the whole map,
-    and in mode `after` as many pixels around that centre as the layer's stride: 5 x 5 at stride 2.
-    What was found has names that end in an underscore: `layers_`, `scatters_`, `operators_`,
-    `mixings_` by layer; `scatter_`, `operator_`, `mixing_` of the only one.
+    What was found has names that end in an underscore: `layers_`, `scatters_`, `operators_` and
+    `mixings_` by layer; `scatter_`, `operator_` and `mixing_` of the only one.
 
-    >>> model = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(), nn.Conv2d(4, 8, 3, 2, 1))
-    >>> loader = [(torch.randn(40, 3, 8, 8), torch.arange(40) % 2)]
-    >>> fit = ClosedFormPooling(alpha=25.0).fit(model, loader, layer="2")
-    >>> fit.module()(torch.randn(1, 4, 8, 8)).shape
-    torch.Size([1, 8, 4, 4])
+    Args:
+        alpha: As for `solve_pooling`; "auto" takes half of trace(B)/N of each layer.
+        norm: As for `solve_pooling`, and so `alpha_unit`, `sign` and `solver`.
+        components: None takes as many as fit the layer: C_out / C_in, one in mode `after`, and in
+            mode `mix` as many as the kernel has weights, if the scatter has so many.
+        alpha_unit: "absolute" or "trace".
+        centre: None is the paper's; in mode `after` it is "first", where the layer has its own
+            output, so that a large alpha leaves the network as it was.
+        sign: "neighbour" or "sum".
+        solver: "auto", "dense", "krylov" or "arpack".
+        window: None is the whole map, r the (2r + 1)-wide neighborhood. "auto" is the whole map,
+            and in mode `after` r is the layer's stride: 5 x 5 at stride 2.
+        weighting: As for `ScatterAccumulator`, and so `normalise` and `precision`.
+        normalise: Whether channels are brought to variance one.
+        class_cap: At most so many samples of each class count; None for all.
+        seed: Draws the samples that count.
+        precision: "ieee", "tf32" or "bf16".
+        num_classes: Unless given, one more than the largest label.
+
+    Example:
+        >>> import tempfile
+        >>> model = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.Conv2d(4, 8, 3, 2, 1))
+        >>> loader = [(torch.randn(40, 3, 8, 8), torch.arange(40) % 2)]
+        >>> fit = ClosedFormPooling(alpha=25.0).fit(model, loader, layer="1")
+        >>> fit.module()(torch.randn(1, 4, 8, 8)).shape
+        torch.Size([1, 8, 4, 4])
+        >>> fit.set_params(norm="l1").solve().get_params()["norm"]
+        'l1'
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     fit.save(folder)
+        ...     fit = ClosedFormPooling.load(folder)
+        >>> fit.operator_, fit.scatter_.in_shape
+        (PoolingOperator((8, 8) -> (4, 4), components=2, alpha=25, l1), (8, 8))
+        >>> list(fit.modules()), fit.replace(model).parameters
+        (['1'], (408, 112))
     """
 
     layers_: dict[str, Downsampling]
@@ -97,11 +123,28 @@ class ClosedFormPooling:
         self.num_classes = num_classes
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The settings, as scikit-learn asks for them."""
+        """Gives the settings, as scikit-learn asks for them.
+
+        Args:
+            deep: Not used; scikit-learn passes it.
+
+        Returns:
+            The settings by name.
+        """
         return {name: getattr(self, name) for name in _parameter_names()}
 
     def set_params(self, **settings: Any) -> ClosedFormPooling:
-        """Changes settings; call `solve` to have them take effect on scatter that is there."""
+        """Changes settings; call `solve` to have them take effect on scatter that is there.
+
+        Args:
+            **settings: The new ones, by name.
+
+        Returns:
+            This object.
+
+        Raises:
+            ValueError: If there is no such setting.
+        """
         for name in settings:
             if name not in _parameter_names():
                 raise ValueError(f"{name}: no such setting, wanted one of {_parameter_names()}")
@@ -131,19 +174,29 @@ class ClosedFormPooling:
         progress: bool | Report = False,
         resume: str | os.PathLike[str] | None = None,
     ) -> ClosedFormPooling:
-        """Reads the loader twice and solves for the pooling of every layer named; returns self.
+        """Reads the loader twice and solves for the pooling of every layer named.
 
-        `layer` is an exact name, the end of names or a pattern, one of `downsampling_layers`, or
-        several; it has to read maps of one size. Modes `replace` and `mix` fit on its input, mode
-        `after` on its output at stride 1. In mode `mix` the loader is read once more for the 1x1
-        convolutions behind the poolings, see `fit_mixing`; with `mixing="random"` it is not, and
-        they start as random numbers. The loader yields (images, labels), dicts, or anything that
-        `unpack(batch)` turns into (inputs, labels) or (inputs, labels, ids), the same samples in
-        all passes; where a class exceeds `class_cap`, in the same order or with ids. Under
-        torch.distributed each process reads its own shard. `progress` is True or a function of
-        `Progress`. `resume` names a folder for unfinished sums: a fit that was killed goes on
-        there, if the loader keeps its order. A layer that one forward pass uses several times, as
-        in a siamese network, is fitted on the maps of its first use, with a warning.
+        Under torch.distributed each process reads its own shard. A layer that one forward pass
+        uses several times, as in a siamese network, is fitted on the maps of its first use, with a
+        warning.
+
+        Args:
+            model: The trained network.
+            loader: Yields (images, labels), dicts, or what `unpack` understands, the same samples
+                in all passes; where a class exceeds `class_cap`, in the same order or with ids.
+            layer: An exact name, the end of names or a pattern, one of `downsampling_layers`, or
+                several; each has to read maps of one size.
+            mode: `replace` and `mix` fit on the layer's input, `after` on its output at stride 1.
+            mixing: How the 1x1 convolutions of mode `mix` start: "least-squares" reads the loader
+                once more, see `fit_mixing`; "random" does not.
+            unpack: Turns a batch into (inputs, labels) or (inputs, labels, ids).
+            autocast: The type in which the network runs, such as torch.bfloat16.
+            progress: True shows how far it is; or a function of `Progress`.
+            resume: A folder for unfinished sums: a fit that was killed goes on there, if the loader
+                keeps its order.
+
+        Returns:
+            This object.
         """
         self._make_plain()
         check_mode(mode)
@@ -159,7 +212,7 @@ class ClosedFormPooling:
                 stack.callback(shelf.release)
             passes = Passes(reading, ScatterSettings(**settings), report, shelf, 2 + mixes)
             components = {
-                name: self._components(name, found, mode)
+                name: components_of(self.components, name, found, mode)
                 for name, found in passes.prepare().items()
             }
             if mixes:
@@ -186,7 +239,7 @@ class ClosedFormPooling:
         autocast: torch.dtype | None = None,
         progress: bool | Report = False,
     ) -> ClosedFormPooling:
-        """Reads the loader once for the mixings of mode `mix`; returns self.
+        """Reads the loader once for the mixings of mode `mix`.
 
         They are the least-squares answer to "give what the convolution gave": from the pooled maps
         of all samples (`class_cap` does not matter here) at all places to its output there, with a
@@ -194,21 +247,25 @@ class ClosedFormPooling:
         the poolings. Nothing is kept for a killed one to go on.
 
         Args:
-            model: The network of the fit, with the convolutions in place.
+            model: The network of the fit, with the convolutions still in it.
             loader: As for `fit`; it may be another one, with other images.
             unpack: As for `fit`.
             autocast: As for `fit`.
             progress: As for `fit`.
 
+        Returns:
+            This object.
+
         Raises:
             ValueError: If the fit was in another mode, the network is another one, or the sums do
                 not fit into the memory.
 
-        >>> model = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.Conv2d(4, 8, 3, 2, 1))
-        >>> loader = [(torch.randn(40, 3, 8, 8), torch.arange(40) % 4)]
-        >>> fit = ClosedFormPooling().fit(model, loader, layer="1", mode="mix")
-        >>> fit.set_params(alpha=25.0).solve().fit_mixing(model, loader).mixing_.weight.shape
-        torch.Size([8, 9, 4])
+        Example:
+            >>> model = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.Conv2d(4, 8, 3, 2, 1))
+            >>> loader = [(torch.randn(40, 3, 8, 8), torch.arange(40) % 4)]
+            >>> fit = ClosedFormPooling().fit(model, loader, layer="1", mode="mix")
+            >>> fit.set_params(alpha=25.0).solve().fit_mixing(model, loader).mixing_.weight.shape
+            torch.Size([8, 9, 4])
         """
         self._check_has("operators_")
         if self.mode_ != "mix":
@@ -222,7 +279,7 @@ class ClosedFormPooling:
         with reporter(progress) as report:
             passes = Passes(reading, ScatterSettings(class_cap=None), report, count=3)
             for name, found in passes.prepare().items():
-                _check_same_layer(found, self.layers_[name])
+                check_same_layer(found, self.layers_[name])
             self._run_mixing(passes)
         return self
 
@@ -242,9 +299,12 @@ class ClosedFormPooling:
         check_mixing_fits(sizes, device_of(network_in(model)))
 
     def solve(self) -> ClosedFormPooling:
-        """Solves again on the scatter that is there, with the settings of now; returns self.
+        """Solves again on the scatter that is there, with the settings of now.
 
         The mixings of mode `mix` belong to the poolings before: call `fit_mixing` afterwards.
+
+        Returns:
+            This object.
         """
         self._check_has("scatters_")
         self._make_plain()
@@ -253,9 +313,10 @@ class ClosedFormPooling:
         solved: dict[Any, PoolingOperator] = {}
         for name, found in self.layers_.items():
             scatter = self.scatters_[name]
-            wanted = self._components(name, found, self.mode_)
+            wanted = components_of(self.components, name, found, self.mode_)
             if self.components is None:
-                wanted = min(wanted, scatter.rank_bound, self._places(scatter, found))
+                seen = places_seen(scatter, found.out_shape, self._window(found), self._centre())
+                wanted = min(wanted, scatter.rank_bound, seen)
             # Branches that read one tensor and shrink it alike have one answer.
             key = (id(scatter), found.out_shape, wanted)
             if key not in solved:
@@ -268,6 +329,9 @@ class ClosedFormPooling:
     def _window(self, found: Downsampling) -> int | None:
         return window_of(self.window, self.mode_, found.in_shape, found.out_shape)
 
+    def _centre(self) -> Centre:
+        return self.centre or usual_centre(self.mode_)
+
     def _solved(self, scatter: Scatter, found: Downsampling, components: int) -> PoolingOperator:
         return solve_pooling(
             scatter,
@@ -275,34 +339,12 @@ class ClosedFormPooling:
             alpha=self.alpha,
             components=components,
             norm=self.norm,
-            centre=self.centre or usual_centre(self.mode_),
+            centre=self._centre(),
             sign=self.sign,
             solver=self.solver,
             window=self._window(found),
             alpha_unit=self.alpha_unit,
         )
-
-    def _places(self, scatter: Scatter, found: Downsampling) -> int:
-        """How many weights a row of the operator has."""
-        window = self._window(found)
-        if window is None:
-            return scatter.panels.size
-        centre = self.centre or usual_centre(self.mode_)
-        return windows(scatter.in_shape, found.out_shape, window, centre).shape[1]
-
-    def _components(self, name: str, found: Downsampling, mode: Mode) -> int:
-        if mode == "mix":
-            kernel = math.prod(found.kernel_size or (1, 1))
-            return self.components or min(kernel, math.prod(found.in_shape))
-        keeps = mode == "after" or found.out_channels == found.in_channels
-        if self.components is None:
-            return 1 if keeps else found.components
-        if self.components > 1 and (mode == "after" or found.is_pooling):
-            raise ValueError(
-                f"components: got {self.components} for {name} ({found.kind}, mode {mode!r}), "
-                "wanted 1, or None to take as many as fit"
-            )
-        return self.components
 
     @property
     def scatter_(self) -> Scatter:
@@ -316,17 +358,25 @@ class ClosedFormPooling:
 
     @property
     def mixing_(self) -> Mixing:
-        """The mixing of the only layer, in mode `mix`."""
+        """The mixing of the only layer, in mode `mix`; `fit_mixing` has an example."""
         self._check_has("operators_")
-        self._check_mixed()
+        check_mixed(self.mixings_, self.mode_, self.mixing_start_)
         return self._only("mixings_")
 
     def module(
         self, layer: str | None = None, trainable: bool = False
     ) -> LinearPool2d | MixingPool2d:
-        """The pooling of a layer (of the only one, if there is one only) as a module.
+        """Makes a module of a layer's pooling, in mode `mix` with its mixing, which always trains.
 
-        In mode `mix` with its mixing, which trains in any case.
+        Args:
+            layer: Its name; not needed if there is one only.
+            trainable: Whether the pooling's matrix is a parameter.
+
+        Returns:
+            The module, which knows the mode of this fit.
+
+        Raises:
+            ValueError: If there is no such layer, or nothing is fitted yet.
         """
         self._check_has("operators_")
         if layer is None:
@@ -348,31 +398,21 @@ class ClosedFormPooling:
             mixing, origin = ChannelMixing(**asdict(sizes)), None
             mixing.to(pool.weight.device)
         else:
-            self._check_mixed()
+            check_mixed(self.mixings_, self.mode_, self.mixing_start_)
             mixing, origin = self.mixings_[layer].module(), self.mixings_[layer].in_words()
         mixed = MixingPool2d(pool, mixing)
         mixed.fitted_for, mixed.read_shape = self.mode_, found.in_shape
         mixed.origin = origin or RANDOM
         return mixed
 
-    def _check_mixed(self) -> None:
-        """Raises unless there is a mixing for each pooling."""
-        if self.mode_ == "mix" and self.mixing_start_ == "least-squares" and self.mixings_:
-            return
-        why = "the poolings were solved anew, and no pass for their mixings was finished since"
-        if self.mode_ != "mix":
-            why = f"it was fitted in mode {self.mode_!r}"
-        elif self.mixing_start_ == "random":
-            why = "it was fitted with mixing='random'"
-        raise ValueError(
-            f"mixings_: got none, since {why}, wanted those of mode 'mix'; call fit_mixing(model, "
-            "loader)" + ("" if self.mode_ == "mix" else " after fit(..., mode='mix')")
-        )
-
     def modules(self, trainable: bool = False) -> dict[str, LinearPool2d | MixingPool2d]:
-        """The poolings of all layers, as `replace` takes them; each knows the mode of this fit.
+        """Makes modules of all layers' poolings, as `replace` takes them.
 
-        Each layer has its own, also where branches have one operator.
+        Args:
+            trainable: Whether the poolings' matrices are parameters.
+
+        Returns:
+            A module of its own for each layer, also where branches have one operator.
         """
         self._check_has("operators_")
         return {name: self._made(name, trainable) for name in self.operators_}
@@ -385,34 +425,43 @@ class ClosedFormPooling:
         optimizer: Optimizer | None = None,
         on_resize: OnResize = "error",
     ) -> Replacement:
-        """Puts the poolings into `model`, in the mode they were fitted for."""
-        modules: Mapping[str, nn.Module] = self.modules(trainable)
-        return replace(
-            model,
-            modules,
-            optimizer=optimizer,
-            on_resize=on_resize,
-        )
+        """Puts the poolings into a network, in the mode they were fitted for.
+
+        Args:
+            model: The network.
+            trainable: Whether the poolings' matrices are parameters.
+            optimizer: As for `foveapool.replace`, and so `on_resize`.
+            on_resize: "error" or "interpolate".
+
+        Returns:
+            What was changed.
+        """
+        modules = self.modules(trainable)
+        return replace(model, modules, optimizer=optimizer, on_resize=on_resize)
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Writes settings and all that was found into a folder; `load` reads it."""
+        """Writes settings and all that was found into a folder.
+
+        Args:
+            folder: Where to; a fit that is there is overwritten.
+        """
         self._check_has("operators_")
         self._make_plain()
-        kept = Kept(
-            self.get_params(),
-            self.mode_,
-            self.seconds_,
-            self.layers_,
-            self.scatters_,
-            self.operators_,
-            self.mixing_start_,
-            self.mixings_,
-        )
+        found = (self.layers_, self.scatters_, self.operators_)
+        mixings = (self.mixing_start_, self.mixings_)
+        kept = Kept(self.get_params(), self.mode_, self.seconds_, *found, *mixings)
         write_folder(Path(folder), kept)
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> ClosedFormPooling:
-        """Reads what `save` wrote."""
+        """Reads what `save` wrote.
+
+        Args:
+            folder: The folder.
+
+        Returns:
+            The fit, as it was saved.
+        """
         kept = read_folder(Path(folder))
         fit = cls().set_params(**kept.settings)
         fit.mode_, fit.seconds_ = kept.mode, kept.seconds
@@ -433,17 +482,6 @@ class ClosedFormPooling:
     def _check_has(self, attribute: str) -> None:
         if not getattr(self, attribute, None):
             raise ValueError("ClosedFormPooling: not fitted yet; call fit(model, loader, layer)")
-
-
-def _check_same_layer(found: Downsampling, fitted: Downsampling) -> None:
-    """Raises unless a layer has the sizes of the one that was fitted."""
-    for name in ("in_channels", "out_channels", "in_shape", "out_shape", "groups", "bias"):
-        got, wanted = getattr(found, name), getattr(fitted, name)
-        if got != wanted:
-            raise ValueError(
-                f"model: got {name} {got} at {found.name}, wanted {wanted}, as in the fit; give "
-                "the network of the fit and images of the same size"
-            )
 
 
 def _parameter_names() -> list[str]:

@@ -19,21 +19,47 @@ from foveapool.surgery.visit import call, dry_run, first_line, version_of
 
 @dataclass(frozen=True)
 class Downsampling:
-    """A layer that shrinks (B, C, H, W) maps."""
+    """A layer that shrinks (B, C, H, W) maps.
+
+    Attributes:
+        name: Its name in the network.
+        kind: The class's name, such as Conv2d.
+        in_channels: The channels that it reads.
+        out_channels: The channels that it gives.
+        in_shape: The spatial size of the maps that it reads.
+        out_shape: The spatial size of the maps that it gives.
+        components: How many components fit: C_out / C_in, at least 1.
+        exact: Whether C_out is a whole multiple of C_in.
+        siblings: Other such layers that read the same tensor.
+        calls: How often one forward pass goes through it.
+        alike: Whether it reads maps of one size in all of these calls.
+        is_pooling: Whether it is one of torch's poolings, or made from one: these keep the number
+            of channels.
+        kernel_size: Of a convolution, as `groups` and `bias` are; None for a pooling.
+        groups: The blocks of channels that do not see each other.
+        bias: Whether it adds a number to each channel.
+
+    Example:
+        >>> import torch
+        >>> model = nn.Sequential(nn.Conv2d(3, 8, 3, stride=2, padding=1))
+        >>> (layer,) = downsampling_layers(model, torch.ones(1, 3, 8, 8))
+        >>> layer.in_shape, layer.out_shape, layer.components, layer.exact
+        ((8, 8), (4, 4), 3, False)
+    """
 
     name: str
-    kind: str  # the class's name, such as Conv2d
+    kind: str
     in_channels: int
     out_channels: int
     in_shape: tuple[int, int]
     out_shape: tuple[int, int]
-    components: int  # how many fit: C_out / C_in, at least 1
-    exact: bool  # whether C_out is a whole multiple of C_in
-    siblings: tuple[str, ...]  # other such layers that read the same tensor
-    calls: int  # how often one forward pass goes through it
-    alike: bool = True  # whether it reads maps of one size in all of these calls
-    is_pooling: bool = False  # one of torch's, or made from one: it keeps the number of channels
-    kernel_size: tuple[int, int] | None = None  # of a convolution, and so the two below
+    components: int
+    exact: bool
+    siblings: tuple[str, ...]
+    calls: int
+    alike: bool = True
+    is_pooling: bool = False
+    kernel_size: tuple[int, int] | None = None
     groups: int = 1
     bias: bool = False
 
@@ -85,20 +111,30 @@ class _Visit:
 
 
 def downsampling_layers(model: nn.Module, example: Any) -> DownsamplingLayers:
-    """The convolutions and poolings in `model` that shrink a map, a list that prints as a table.
+    """Lists the convolutions and poolings of a network that shrink a map, found by one dry run.
 
-    `example` is what the model is called with: a tensor, a tuple of arguments or a dict of them.
     Names are those inside of `torch.compile` and of parallel or averaging wrappers. Global pooling,
     down to one place, is left out; so is all that does not work on 4-D maps.
 
-    >>> import torch
-    >>> model = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 16, 3, 2, 1))
-    >>> found = downsampling_layers(model, torch.ones(1, 3, 8, 8))
-    >>> [(layer.name, layer.components) for layer in found]
-    [('1', 2)]
-    >>> print(found)
-    layer  kind    channels  map         components  reads the same as
-    1      Conv2d  8 -> 16   8x8 -> 4x4  2
+    Args:
+        model: The network.
+        example: What it is called with: a tensor, a tuple of arguments or a dict of them.
+
+    Returns:
+        The layers in the order of the forward pass, a list that prints as a table.
+
+    Raises:
+        ValueError: If the network cannot be called with the example.
+
+    Example:
+        >>> import torch
+        >>> model = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 16, 3, 2, 1))
+        >>> found = downsampling_layers(model, torch.ones(1, 3, 8, 8))
+        >>> [(layer.name, layer.components) for layer in found]
+        [('1', 2)]
+        >>> print(found)
+        layer  kind    channels  map         components  reads the same as
+        1      Conv2d  8 -> 16   8x8 -> 4x4  2
     """
     try:
         return layers_seen(model, example)
@@ -200,3 +236,14 @@ def _described(name: str, visits: Mapping[str, _Visit], read: Sequence[Any]) -> 
         is_pooling=isinstance(layer, POOLINGS),
         **convolution,
     )
+
+
+def check_same_layer(found: Downsampling, fitted: Downsampling) -> None:
+    """Raises unless a layer has the sizes of the one that was fitted."""
+    for name in ("in_channels", "out_channels", "in_shape", "out_shape", "groups", "bias"):
+        got, wanted = getattr(found, name), getattr(fitted, name)
+        if got != wanted:
+            raise ValueError(
+                f"model: got {name} {got} at {found.name}, wanted {wanted}, as in the fit; give "
+                "the network of the fit and images of the same size"
+            )

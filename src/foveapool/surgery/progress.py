@@ -13,14 +13,27 @@ EVERY_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class Progress:
-    """After a batch: which pass, how many batches of how many, seconds gone and left."""
+    """After a batch: which pass, how many batches of how many, seconds gone and left.
+
+    Attributes:
+        number: The pass, from 1 on.
+        batches: The batches of it that are done.
+        total: The batches that it has; None while nobody knows.
+        seconds: How long the pass has taken.
+        seconds_left: How long it is likely to go on; None while nobody knows.
+        passes: How many passes there are; mode `mix` may have a third.
+
+    Example:
+        >>> print(Progress(number=1, batches=3, total=12, seconds=2.0, seconds_left=6.0))
+        pass 1 of 2: 3 of 12 batches, 6 s left
+    """
 
     number: int
     batches: int
-    total: int | None  # None while nobody knows
+    total: int | None
     seconds: float
     seconds_left: float | None
-    passes: int = 2  # how many there are; mode `mix` may have a third
+    passes: int = 2
 
     def __str__(self) -> str:
         of = "" if self.total is None else f" of {self.total}"

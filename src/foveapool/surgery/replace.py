@@ -1,4 +1,4 @@
-"""`replace` puts poolings into the place of a network's layers, `restore` brings these back."""
+"""`replace` puts poolings into a network instead of layers, `restore` brings these back."""
 
 from __future__ import annotations
 
@@ -32,13 +32,21 @@ RANDOM = "random: it has to learn"
 
 @dataclass(frozen=True)
 class Change:
-    """One layer that gave way: all names it goes by, itself, and what stands in its place."""
+    """One layer that gave way: all names it goes by, itself, and what stands there now.
+
+    Attributes:
+        names: The names.
+        old: The layer that gave way.
+        new: The module that stands there now.
+        same_as: The layer whose pooling was copied for this one.
+        origin: Where the numbers of a 1x1 convolution come from; a fit and `load` know better than
+            the default.
+    """
 
     names: tuple[str, ...]
     old: nn.Module
     new: StandIn
-    same_as: str | None = None  # the layer whose pooling was copied for this one
-    # Where the numbers of a 1x1 convolution come from; a fit and `load` know better.
+    same_as: str | None = None
     origin: str = RANDOM
 
     def __str__(self) -> str:
@@ -57,10 +65,22 @@ class Change:
 
 @dataclass(frozen=True)
 class Replacement:
-    """What `replace` changed."""
+    """What `replace` changed; `print` shows it.
+
+    Attributes:
+        changes: One `Change` for each layer, with its names, the old module and the new one.
+        parameters: The parameters of the whole network, before and after.
+
+    Example:
+        >>> from foveapool import LinearPool2d
+        >>> model = nn.Sequential(nn.Conv2d(3, 6, 3, 2, 1))
+        >>> done = replace(model, {"0": LinearPool2d.average((8, 8), (4, 4), components=2)})
+        >>> [change.names for change in done.changes], done.parameters
+        ([('0',)], (168, 0))
+    """
 
     changes: tuple[Change, ...]
-    parameters: tuple[int, int]  # of the whole network, before and after
+    parameters: tuple[int, int]
 
     def __str__(self) -> str:
         before, after = self.parameters
@@ -76,19 +96,40 @@ def replace(
     on_resize: OnResize = "error",
     in_shapes: Mapping[str, Pair | None] | None = None,
 ) -> Replacement:
-    """Puts each pooling of `pools` into the place of the layers that its key names, in place.
+    """Puts poolings into a network instead of the layers that are named; changes the very network.
 
-    A key is an exact name, the end of names ("downsample.0") or a regular expression for whole
-    names; layers of stride 1 among those it matches are passed over if the pooling halves maps.
     Every layer gets a pooling of its own: the first the very module, others copies of it, which
-    train and are saved by themselves. `mode`, unless given, is the one that a pooling was fitted
-    for, or else `replace`. Mode `mix` puts a 1x1 convolution behind the pooling: that of a
-    `MixingPool2d`, or a random one. `optimizer` loses the parameters that left and gets those that
-    came.
-    With `on_resize="interpolate"` maps of another size are pooled by an operator carried over to
-    it; otherwise they are an error. `in_shapes` tells mode `after` the size of a layer's input,
-    where the layer has no stride, or pads by it, and the pooling was not fitted there. Nothing is
-    changed if anything is wrong.
+    train and are saved by themselves. Nothing is changed if anything is wrong.
+
+    Args:
+        model: The network.
+        pools: The pooling for each key: an exact name, the end of names ("downsample.0") or a
+            regular expression for whole names. Layers of stride 1 among those that a key matches
+            are passed over if the pooling halves maps.
+        mode: "replace", "mix" or "after"; unless given, the one that a pooling was fitted for, or
+            else "replace". "mix" puts a 1x1 convolution behind the pooling: that of a
+            `MixingPool2d`, or a random one.
+        optimizer: Loses the parameters that leave and gets those that come.
+        on_resize: With "interpolate" maps of another size are pooled by an operator carried over
+            to it; with "error" they are an error.
+        in_shapes: Tells mode `after` the size of a layer's input, where the layer has no stride, or
+            pads by it, and the pooling was not fitted there.
+
+    Returns:
+        What was changed; it prints as a line for each layer.
+
+    Raises:
+        ValueError: If a key means no layer, a pooling does not fit its layer, or the optimizer does
+            not train this network.
+
+    Example:
+        >>> from foveapool import LinearPool2d
+        >>> model = nn.Sequential(nn.Conv2d(3, 6, 3, 2, 1))
+        >>> print(replace(model, {"0": LinearPool2d.average((8, 8), (4, 4), components=2)}))
+        0: Conv2d -> replace LinearPool2d((8, 8) -> (4, 4), components=2, trainable=False)
+        parameters: 168 -> 0
+        >>> model(torch.ones(1, 3, 8, 8)).shape
+        torch.Size([1, 6, 4, 4])
     """
     if mode is not None:
         check_mode(mode)
@@ -173,12 +214,29 @@ def _made(
 
 
 def restore(model: nn.Module, *, optimizer: Optimizer | None = None) -> list[str]:
-    """Brings every replaced layer back, the very modules; returns their names.
+    """Brings every replaced layer back, the very modules.
 
-    `optimizer`, if it was given to `replace`, gets its old groups and their memory back; it has to
-    be given then; of two that followed in two calls, either will do. Another one that trains the
-    network gets the layers' parameters in the place of the poolings'. Nothing is changed if it is
-    missing or another network's.
+    Nothing is changed if an optimizer is missing or another network's.
+
+    Args:
+        model: The network.
+        optimizer: The one that `replace` was given; it gets its old groups and their memory back,
+            and has to be given then. Of two that followed in two calls, either will do. Another one
+            that trains the network gets the layers' parameters instead of the poolings'.
+
+    Returns:
+        The names of the layers that are back.
+
+    Raises:
+        ValueError: If an optimizer is missing, or another network's.
+
+    Example:
+        >>> from foveapool import LinearPool2d
+        >>> model = nn.Sequential(nn.Conv2d(3, 6, 3, 2, 1))
+        >>> layer = model[0]
+        >>> done = replace(model, {"0": LinearPool2d.average((8, 8), (4, 4), components=2)})
+        >>> restore(model), model[0] is layer
+        (['0'], True)
     """
     model = _inside(model)
     places = standins(model)

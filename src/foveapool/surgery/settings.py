@@ -1,6 +1,7 @@
 """The settings of `ClosedFormPooling`, checked and made plain before any data is read.
 
 Each setting for itself: what depends on the network or the data is noticed where that is known.
+Below them, what a setting comes to for one layer, once that layer is known.
 """
 
 from __future__ import annotations
@@ -10,9 +11,13 @@ from collections.abc import Mapping
 from numbers import Integral, Real
 from typing import Any, Literal
 
+from foveapool.pooling.grid import Centre, windows
+from foveapool.pooling.least_squares import Mixing
 from foveapool.pooling.precision import PRECISIONS
-from foveapool.pooling.scatter import WEIGHTINGS
+from foveapool.pooling.scatter import WEIGHTINGS, Scatter
 from foveapool.pooling.solve import check_choices
+from foveapool.surgery.find import Downsampling
+from foveapool.surgery.standin import Mode
 
 # How far a position may look: a number of pixels, None for the whole map, or what the mode wants.
 Window = int | Literal["auto"] | None
@@ -67,6 +72,21 @@ def check_mixing_start(mixing: str, mode: str) -> None:
         )
 
 
+def check_mixed(mixings: Mapping[str, Mixing], mode: str, start: str) -> None:
+    """Raises a ValueError unless a fit has a mixing for each of its poolings."""
+    if mode == "mix" and start == "least-squares" and mixings:
+        return
+    why = "the poolings were solved anew, and no pass for their mixings was finished since"
+    if mode != "mix":
+        why = f"it was fitted in mode {mode!r}"
+    elif start == "random":
+        why = "it was fitted with mixing='random'"
+    raise ValueError(
+        f"mixings_: got none, since {why}, wanted those of mode 'mix'; call fit_mixing(model, "
+        "loader)" + ("" if mode == "mix" else " after fit(..., mode='mix')")
+    )
+
+
 def window_of(
     window: Window, mode: str, in_shape: tuple[int, int], out_shape: tuple[int, int]
 ) -> int | None:
@@ -80,6 +100,31 @@ def window_of(
         return window
     steps = (math.ceil(i / o) for i, o in zip(in_shape, out_shape, strict=True))
     return max(steps) if mode == "after" else None
+
+
+def components_of(components: int | None, name: str, found: Downsampling, mode: Mode) -> int:
+    """How many components the pooling of a layer is to have; None takes as many as fit."""
+    if mode == "mix":
+        kernel = math.prod(found.kernel_size or (1, 1))
+        return components or min(kernel, math.prod(found.in_shape))
+    keeps = mode == "after" or found.out_channels == found.in_channels
+    if components is None:
+        return 1 if keeps else found.components
+    if components > 1 and (mode == "after" or found.is_pooling):
+        raise ValueError(
+            f"components: got {components} for {name} ({found.kind}, mode {mode!r}), "
+            "wanted 1, or None to take as many as fit"
+        )
+    return components
+
+
+def places_seen(
+    scatter: Scatter, out_shape: tuple[int, int], window: int | None, centre: Centre
+) -> int:
+    """How many weights a row of the operator has."""
+    if window is None:
+        return scatter.panels.size
+    return windows(scatter.in_shape, out_shape, window, centre).shape[1]
 
 
 def _plain(value: Any) -> Any:

@@ -109,8 +109,9 @@ class _Directions:
         self._diagonal = pencil.diagonal.float()[:, None, :]
 
     def __call__(self, residual: Tensor, values: Tensor, steps: int) -> Tensor:
-        """The preconditioned residuals, and what A - mu (B + D) and the preconditioner make of
-        them in further steps: rows (b, steps * k, n), float64.
+        """The preconditioned residuals and what comes of them, rows (b, steps * k, n), float64.
+
+        Each further step is A - mu (B + D) and the preconditioner.
         """
         batch, components, size = residual.shape
         rows = residual.new_empty(batch, steps * components, size, dtype=torch.float32)

@@ -49,8 +49,9 @@ class Preconditioner:
         return matrix
 
     def __call__(self, rows: Tensor) -> Tensor:
-        """About (B + D_m)^-1 times the rows, but in scaled coordinates: multiply by `scale` once
-        more to come back from them.
+        """About (B + D_m)^-1 times the rows, but in scaled coordinates.
+
+        Multiply by `scale` once more to come back from them.
         """
         rows = rows * self.scale[:, None, :]
         if self._near is None:

@@ -20,16 +20,18 @@ def orthonormal(rows: Tensor) -> Tensor:
 
 
 def shift_(gram: Tensor) -> Tensor:
-    """Changes a Gram matrix of unit rows so that it can be factored, and returns it: where rows are
-    the same to the last digit, what comes of it is noise, but finite.
+    """Changes a Gram matrix of unit rows so that it can be factored, and returns it.
+
+    Where rows are the same to the last digit, what comes of it is noise, but finite.
     """
     gram.diagonal(dim1=-2, dim2=-1).add_(64 * gram.shape[-1] * torch.finfo(gram.dtype).eps)
     return gram
 
 
 def ritz(between: Tensor, factor: Tensor) -> tuple[Tensor, Tensor]:
-    """All eigenvalues (b, m), falling, of small symmetric matrices in a metric with that Cholesky
-    factor, and a row of coefficients for each.
+    """All eigenvalues (b, m), falling, of small symmetric matrices, and a row for each.
+
+    In the metric with that Cholesky factor; rows are coefficients.
     """
     half = torch.linalg.solve_triangular(factor, between, upper=False)
     reduced = torch.linalg.solve_triangular(factor, half.mT, upper=False)
