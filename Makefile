@@ -25,8 +25,8 @@ unexport FOVEAPOOL_KNOWN
 # Two workers with one thread each: more threads than cores only get in each other's way.
 test: export OMP_NUM_THREADS := 1
 test: export MKL_NUM_THREADS := 1
-test: $(READY) ## run the tests and the examples in docstrings
-	$(BIN)/python -m pytest -n 2
+test: $(READY) ## run the tests and the examples in docstrings; PYTEST_OPTIONS="--cov" counts lines
+	$(BIN)/python -m pytest -n 2 $(PYTEST_OPTIONS)
 
 # What is not installed is an error here, not a reason to skip; screenshots go to build/browser.
 test-browser: export FOVEAPOOL_BROWSER := required

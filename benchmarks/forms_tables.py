@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from told import BASELINE, POOLINGS, rows_of, told
+from told import BASELINE, POOLINGS, RESULTS, rows_of, told
 
 from foveapool.pairs import adjust_by_holm, compare
-from foveapool.records import ERROR, Row
+from foveapool.records import ERROR, VALIDATION, Row, read_rows
 from foveapool.report.tables import Table, place, with_spread
 
 # How a pooling stands in the network, in words.
@@ -118,7 +118,7 @@ def _layers(text: str) -> str:
 
 def swap() -> str:
     """What each mode does to a trained network, right after the swap and fine-tuned."""
-    rows = rows_of("swap.csv")
+    rows = read_rows(RESULTS / "swap.csv")
     plain = {row.pooling: row for row in rows if not row.form}
     found = {(_swapped(row), row.metric, row.pooling): row for row in rows if row.form}
     lines = [("untouched", "-", "-", _error(plain["before"]), "-", "-")]
@@ -157,6 +157,29 @@ def _swapped(row: Row) -> tuple[str, str, str]:
     )
 
 
+def locality() -> str:
+    """Validation error by window and alpha, a column each pair of layers and alpha."""
+    rows = [row for row in rows_of("locality-street-digits.csv") if row.metric == VALIDATION]
+    rows = [row for row in rows if row.pooling != BASELINE]
+    found = {(_window(row), row.layer, row.alpha.split(",")[0]): row for row in rows}
+    columns = list(dict.fromkeys((layer, alpha) for _, layer, alpha in found))
+    lines = []
+    for window in dict.fromkeys(key[0] for key in found):
+        cells = [found.get((window, *column)) for column in columns]
+        lines.append((window, *(f"{row.mean:.1f}" if row else "-" for row in cells)))
+    header = ("a position sees", *(f"{_layers(layer)}: {alpha}" for layer, alpha in columns))
+    return Table(header, tuple(lines)).markdown()
+
+
+def _window(row: Row) -> str:
+    """How far a position sees, in words."""
+    found = re.search(r"window (\d+)", row.pooling)
+    if not found:
+        return "the whole map"
+    side = 2 * int(found[1]) + 1
+    return f"{side} x {side}"
+
+
 def _error(row: Row) -> str:
     return with_spread(row.mean, row.deviation, 1)
 
@@ -165,4 +188,5 @@ FORMS_TABLES: dict[str, Callable[[], str]] = {
     "forms_cnn": forms_cnn,
     "forms_first": forms_first,
     "swap": swap,
+    "locality": locality,
 }

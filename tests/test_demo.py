@@ -8,8 +8,11 @@ import time
 from dataclasses import replace
 
 import pytest
+from typer.testing import CliRunner
 
 import foveapool as fp
+from foveapool.cli import demo as command
+from foveapool.cli.main import application
 from foveapool.demo import (
     BEST,
     BLUR,
@@ -112,6 +115,17 @@ def test_the_table_has_mean_and_deviation_over_the_seeds():
     lines = table(rows((20.0, 21.0, 22.0)))
     assert [line[0] for line in lines] == list(NAMES)
     assert lines[BEST] == (NAMES[BEST], "21.0 +- 1.0", "1,000", "1")
+
+
+def test_what_is_asked_of_the_command_is_what_the_demo_does(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(command, "main", asked.append)
+    words = ["--out", str(tmp_path), "--seeds", "2", "--images", "300", "--epochs", "4"]
+    done = CliRunner().invoke(application(), ["demo", *words])
+    assert done.exit_code == 0, done.output
+    CliRunner().invoke(application(), ["demo"])
+    assert asked == [Demo(tmp_path, 2, 300, epochs=4), Demo()]
+    assert CliRunner().invoke(application(), ["demo", "--seeds", "0"]).exit_code == 2
 
 
 def test_a_killed_demo_leaves_its_folders_free(tmp_path):

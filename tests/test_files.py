@@ -112,7 +112,7 @@ def test_who_waits_gets_the_lock_after_the_other(tmp_path):
     assert time.monotonic() - begin > 0.1
 
 
-def test_a_child_does_not_keep_its_parents_lock(tmp_path):
+def test_a_child_process_does_not_keep_its_parents_lock(tmp_path):
     with held(tmp_path / "lock"):
         child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:

@@ -98,7 +98,7 @@ def test_reading_writes_nothing(path, tmp_path):
     assert path.stat() == before
 
 
-def test_a_link_stays_one(path, tmp_path):
+def test_a_link_to_the_file_is_written_through(path, tmp_path):
     (tmp_path / "deep").mkdir()
     path.symlink_to(tmp_path / "deep" / "file.gz")
     filled(path, 0)

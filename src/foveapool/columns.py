@@ -163,7 +163,8 @@ def _label(setting: Facts, own: Sequence[Facts], pooling_rate: float | None) -> 
     fitted = {pool["layer"]: unusual(pool) for pool in own if "alpha" in pool}
     for layer, choices in fitted.items():
         for choice, value in choices.items():
-            shared = all(other.get(choice) == value for other in fitted.values())
+            # A choice may be None on purpose, and is missing where it is as usual.
+            shared = all(other.get(choice, ...) == value for other in fitted.values())
             words.append(f"{choice} {value}" + ("" if shared else f" at layer {layer}"))
     words += [told] if (told := together(pools)) else []
     if pooling_rate is not None:

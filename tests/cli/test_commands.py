@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 import foveapool as fp
 from foveapool.cli import bench, fit, train
-from foveapool.cli.main import application
+from foveapool.cli.main import application, main
 from foveapool.data.registry import load_data
 
 NETWORK = """
@@ -94,10 +94,18 @@ def test_names_of_layers_stay_whole_in_a_pipe(tmp_path):
         (("fit", "nowhere"), "wanted a run folder of `foveapool train`"),
     ],
 )
-def test_a_mistake_is_one_line_and_exit_code_two(network, words, message):
-    done = foveapool(*words, cwd=network.parent)
-    assert done.returncode == 2
+def test_a_mistake_is_one_line_and_exit_code_two(network, words, message, monkeypatch):
+    monkeypatch.chdir(network.parent)
+    done = CliRunner().invoke(application(), words)
+    assert done.exit_code == 2, done.exception
     assert message in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+def test_a_mistake_is_one_line_and_exit_code_two_in_a_process_of_its_own(network):
+    # Nothing of the interpreter's or of a library's stands beside it.
+    done = foveapool("layers", "network.py:nothing", cwd=network.parent)
+    assert done.returncode == 2 and done.stdout == ""
+    assert "has no 'nothing'" in done.stderr and len(done.stderr.splitlines()) == 1
 
 
 @pytest.mark.parametrize(
@@ -115,6 +123,13 @@ def test_what_is_wrong_in_a_file_of_ones_own_is_said_with_its_line(tmp_path, tex
     assert done.exit_code == 2, done.exception
     assert done.stderr.startswith(f"error: network: {path} cannot be loaded: ")
     assert re.search(said, done.stderr) and len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("name", ["typer", "rich"])
+def test_without_the_extra_the_command_says_what_to_install(monkeypatch, name):
+    monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(SystemExit, match=rf"{name} is not installed; .*'foveapool\[cli\]'"):
+        main()
 
 
 def test_a_module_that_is_not_there_is_one_line():

@@ -93,7 +93,7 @@ def test_trainings_that_diverged_are_told_of_below_the_table(preset, tmp_path):
     assert "closed-form at layer 3: 2 of 2 trainings diverged" in done.stderr
 
 
-def test_values_can_be_set(preset, tmp_path, no_training):
+def test_values_set_on_the_command_line_stand_over_the_preset(preset, tmp_path, no_training):
     changes = ("--set", "trials.seeds=5", "--set", "recipe.epochs=3")
     done = run("study", preset, "--runs", tmp_path / "runs", "--dry-run", *changes, *QUICK)
     assert "3 epochs of batches of 32, 5 seeds" in done.stdout

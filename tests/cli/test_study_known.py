@@ -33,7 +33,7 @@ def test_a_study_leaves_its_trainings_in_the_file(finished):
     assert len(known) == 7 and "7 trainings added, 7 in all" in done.stderr
 
 
-def test_it_is_complete_from_the_file_alone(finished, tmp_path, no_training):
+def test_a_study_is_complete_from_the_file_alone(finished, tmp_path, no_training):
     folder, first = finished
     before = (folder / "known.gz").stat()
     words = (folder / "tiny.toml", "--runs", tmp_path / "runs", "--known", folder / "known.gz")
@@ -48,7 +48,7 @@ def test_it_is_complete_from_the_file_alone(finished, tmp_path, no_training):
     assert (folder / "known.gz").stat() == before
 
 
-def test_the_environment_can_name_it(finished, tmp_path, no_training, monkeypatch):
+def test_the_environment_can_name_the_file(finished, tmp_path, no_training, monkeypatch):
     folder, _ = finished
     words = ("study", folder / "tiny.toml", "--runs", tmp_path / "runs", "--dry-run", *QUICK)
     assert "7 trainings, 0 of them done" in run(*words).stdout

@@ -1,5 +1,6 @@
 """Trained networks from their folders: only as they were trained, and nothing is trained for it."""
 
+import json
 import shutil
 from dataclasses import replace
 
@@ -12,7 +13,7 @@ from foveapool.cli.main import application
 from foveapool.cli.measured import Asked, measured
 from foveapool.cli.trained import trained_network
 from foveapool.data.npz import write_npz
-from foveapool.pooling.storage import load_tensors
+from foveapool.pooling.storage import load_tensors, save_tensors
 from foveapool.runs import Runs
 from foveapool.study import training as study_training
 from foveapool.study.protocol import run_training
@@ -82,6 +83,40 @@ def test_weights_of_another_training_are_refused(trainings, tmp_path):
     shutil.copy(trainings / training_of(1).name / WEIGHTS, mine)
     with pytest.raises(ValueError, match=rf"{WEIGHTS}: holds the weights of .*, wanted those of"):
         trained_network(mine)
+
+
+def test_weights_of_another_form_are_refused_with_their_file(trainings, tmp_path):
+    mine = shutil.copytree(trainings / training_of(2).name, tmp_path / "mine")
+    weights, facts = load_tensors(mine / WEIGHTS, "weights")
+    weights.pop("head.bias")
+    save_tensors(mine / WEIGHTS, "weights", weights, facts)
+    with pytest.raises(ValueError, match=rf"(?s)mine.{WEIGHTS}: not the weights .*head.bias"):
+        trained_network(mine)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"held_out": {"number": 0, "size": 0.1}}, "trained in a search, without its test images"),
+        ({"recipe": {"epochs": 0}}, "wanted a training of a study that was measured on the test"),
+    ],
+    ids=["of a search", "damaged"],
+)
+def test_what_is_no_training_of_a_table_is_refused_with_its_note(
+    trainings, tmp_path, changes, message
+):
+    mine = shutil.copytree(trainings / training_of(0).name, tmp_path / "mine")
+    note = mine / "training.json"
+    note.write_text(json.dumps(json.loads(note.read_text()) | changes))
+    with pytest.raises(ValueError, match=rf"mine.training\.json: .*{message}"):
+        trained_network(mine)
+
+
+def test_a_note_of_train_that_makes_no_network_is_refused_with_its_file(run):
+    note = run[0] / "run.json"
+    note.write_text(note.read_text().replace('"width": 4', '"width": 0'))
+    with pytest.raises(ValueError, match=r"run\.json: width: got 0.*wanted the note that"):
+        trained_network(run[0])
 
 
 def test_other_images_in_the_place_of_a_networks_own_are_refused(run):

@@ -162,7 +162,7 @@ def test_a_window_makes_large_maps_fit(monkeypatch):
     assert compute_scatter(maps, labels, window=1).in_shape == (64, 16)
 
 
-def test_class_sums_count_too(monkeypatch):
+def test_memory_for_class_sums_is_counted_too(monkeypatch):
     megabyte = {"SC_PAGE_SIZE": 1000, "SC_PHYS_PAGES": 1000}
     monkeypatch.setattr("os.sysconf", megabyte.__getitem__)
     maps, labels = class_maps((2,) * 40, (8, 8), channels=64, dtype=torch.float32)

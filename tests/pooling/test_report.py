@@ -100,7 +100,7 @@ def test_the_reports_first_component_falls_and_narrows_with_alpha():
 
 
 @pytest.mark.parametrize("components", [1, 3])
-def test_settings_are_handed_on(components):
+def test_settings_of_a_report_are_handed_on_to_the_solver(components):
     report = pooling_report(
         smooth_scatter(),
         OUT_SHAPE,

@@ -21,9 +21,9 @@ from .trained_rivals import (
     LINEAR,
     NAMES,
     RANDOM,
+    SIZES,
     Shape,
     random_maps,
-    sizes,
     trained,
 )
 
@@ -33,15 +33,13 @@ def seed() -> None:
     torch.manual_seed(0)
 
 
-@sizes
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("components", [1, 2, 3])
-def test_sizes_agree_with_a_learned_pooling(
-    name: str, in_shape: Shape, out_shape: Shape, components: int
-) -> None:
-    pooled = rival(name, 3, in_shape, out_shape, components)(torch.randn(2, 3, *in_shape))
-    assert pooled.shape == (2, components * 3, *out_shape)
-    assert pooled.isfinite().all()
+def test_channels_and_places_are_as_many_as_of_a_learned_pooling(name: str) -> None:
+    # That values are right for one and for two components is asked of each by its formula.
+    for in_shape, out_shape in SIZES:
+        pooled = rival(name, 3, in_shape, out_shape, 3)(torch.randn(2, 3, *in_shape))
+        assert pooled.shape == (2, 9, *out_shape)
+        assert pooled.isfinite().all(), (in_shape, out_shape)
 
 
 @pytest.mark.parametrize("name", KEEPING)
@@ -55,15 +53,15 @@ def test_all_channels_are_given_once_and_then_all_again(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", KEEPING)
-@pytest.mark.parametrize("level", [-3.0, 2.0])
-def test_constant_map_keeps_its_value_up_to_the_cut_edge(name: str, level: float) -> None:
-    # Zeros that count anywhere would pull the last row and column towards 0.
-    pooled = trained(name, (7, 8), (4, 3))(torch.full((1, 3, 7, 8), level, dtype=torch.float64))
-    torch.testing.assert_close(pooled, torch.full_like(pooled, level))
+def test_constant_map_keeps_its_value_up_to_the_cut_edge(name: str) -> None:
+    # Zeros that count anywhere would pull the last row and column towards 0: upwards and down.
+    levels = torch.tensor([-3.0, 2.0], dtype=torch.float64)[:, None, None, None]
+    pooled = trained(name, (7, 8), (4, 3))(levels.repeat(1, 3, 7, 8))
+    torch.testing.assert_close(pooled, levels.expand_as(pooled))
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_gradients_of_maps_and_parameters(name: str) -> None:
+def test_gradients_are_those_of_finite_differences(name: str) -> None:
     module = trained(name, (5, 4), (3, 2), components=2)
     maps = random_maps((5, 4)).requires_grad_()
 
@@ -102,18 +100,18 @@ def test_training_and_evaluation_pool_alike_and_copies_are_independent(name: str
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
-def test_half_precision_under_autocast(name: str, layout: torch.memory_format) -> None:
+def test_maps_in_half_precision_are_pooled_under_autocast(name: str) -> None:
     module = trained(name, (7, 6), (4, 3), components=2).float().eval()
-    maps = random_maps((7, 6)).bfloat16().to(memory_format=layout)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        pooled = module(maps)
-    assert pooled.dtype == torch.bfloat16
-    torch.testing.assert_close(pooled.float(), module(maps.float()), atol=0.1, rtol=0.05)
+    for layout in (torch.contiguous_format, torch.channels_last):
+        maps = random_maps((7, 6)).bfloat16().to(memory_format=layout)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            pooled = module(maps)
+        assert pooled.dtype == torch.bfloat16, layout
+        torch.testing.assert_close(pooled.float(), module(maps.float()), atol=0.1, rtol=0.05)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_no_graph_break(name: str) -> None:
+def test_rivals_compile_without_a_graph_break(name: str) -> None:
     module, maps = trained(name, (7, 6), (4, 3), components=2), random_maps((7, 6))
     torch.compiler.reset()  # the rivals share one forward, and more than eight are too many for it
     compiled = torch.compile(module, backend="eager", fullgraph=True)
@@ -134,12 +132,13 @@ def test_unknown_name_offers_near_ones() -> None:
 
 
 @pytest.mark.parametrize("name", KEEPING + CONVOLVING)
-@pytest.mark.parametrize("shape", [(2, 3, 8, 7), (2, 4, 8, 8), (3, 8, 8)])
-def test_wrong_maps_are_named_with_both_shapes(name: str, shape: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError) as error:
-        rival(name, 3, (8, 8), (4, 4))(torch.zeros(shape))
-    assert str(shape) in str(error.value)
-    assert "(batch, 3, 8, 8)" in str(error.value)
+def test_wrong_maps_are_named_with_both_shapes(name: str) -> None:
+    module = rival(name, 3, (8, 8), (4, 4))
+    for shape in ((2, 3, 8, 7), (2, 4, 8, 8), (3, 8, 8)):
+        with pytest.raises(ValueError) as error:
+            module(torch.zeros(shape))
+        assert str(shape) in str(error.value)
+        assert "(batch, 3, 8, 8)" in str(error.value)
 
 
 @pytest.mark.parametrize("name", LINEAR)
@@ -162,16 +161,16 @@ def test_a_resized_sgd_pooling_still_knows_its_channels() -> None:
 
 
 @pytest.mark.parametrize("name", KEEPING + CONVOLVING)
-@pytest.mark.parametrize(
-    ("in_shape", "out_shape", "possible"),
-    [((9, 8), (4, 4), "(3, 4)"), ((8, 5), (4, 4), "(4, 3)"), ((4, 4), (5, 4), "(4, 4)")],
-)
-def test_blocks_without_a_pixel_are_refused(
-    name: str, in_shape: Shape, out_shape: Shape, possible: str
-) -> None:
-    with pytest.raises(ValueError) as error:
-        rival(name, 3, in_shape, out_shape)
-    assert all(str(part) in str(error.value) for part in (in_shape, out_shape, possible))
+def test_blocks_without_a_pixel_are_refused(name: str) -> None:
+    sizes: list[tuple[Shape, Shape, Shape]] = [
+        ((9, 8), (4, 4), (3, 4)),
+        ((8, 5), (4, 4), (4, 3)),
+        ((4, 4), (5, 4), (4, 4)),
+    ]
+    for in_shape, out_shape, possible in sizes:
+        with pytest.raises(ValueError) as error:
+            rival(name, 3, in_shape, out_shape)
+        assert all(str(part) in str(error.value) for part in (in_shape, out_shape, possible))
 
 
 @pytest.mark.parametrize("in_shape", [(8,), (2, 8, 8), (0, 8)])
@@ -181,12 +180,12 @@ def test_shapes_are_two_positive_sizes(in_shape: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("count", [0, -1])
-def test_no_channels_and_no_components_are_refused(name: str, count: int) -> None:
-    with pytest.raises(ValueError, match=f"channels: got {count}, wanted 1 or more"):
-        rival(name, count, (8, 8), (4, 4))
-    with pytest.raises(ValueError, match=f"components: got {count}, wanted 1 or more"):
-        rival(name, 3, (8, 8), (4, 4), components=count)
+def test_no_channels_and_no_components_are_refused(name: str) -> None:
+    for count in (0, -1):
+        with pytest.raises(ValueError, match=f"channels: got {count}, wanted 1 or more"):
+            rival(name, count, (8, 8), (4, 4))
+        with pytest.raises(ValueError, match=f"components: got {count}, wanted 1 or more"):
+            rival(name, 3, (8, 8), (4, 4), components=count)
 
 
 def test_a_negative_alpha_is_refused() -> None:

@@ -90,17 +90,17 @@ def test_the_scale_of_the_matrices_does_not_matter(solver):
 
 
 @solvers
-@pytest.mark.parametrize("alpha", [25.0, 5000.0])
 @pytest.mark.parametrize(("classes", "channels"), [(2, 1), (2, 2), (2, 4), (10, 1)])
-def test_few_classes_and_channels_are_enough(solver, alpha, classes, channels):
+def test_few_classes_and_channels_are_enough(solver, classes, channels):
     # A has rank (classes - 1) * channels: what the search can find is soon exhausted.
     scatter = smooth_scatter((16, 16), classes, channels)
-    case = posed(scatter.between, scatter.within, alpha * grid.penalty((16, 16), (4, 2)))
     components = min(2, scatter.rank_bound)
-    pairs = ROUTES[solver](case.pencil, components, 1e-8, None)
-    error = np.abs(pairs.values.numpy() - case.values[:, : components + 1]) / case.values[:, :1]
-    assert error[:, :-1].max() <= 1e-9
-    assert residuals(case, pairs).max() <= 1e-8
+    for alpha in (25.0, 5000.0):
+        case = posed(scatter.between, scatter.within, alpha * grid.penalty((16, 16), (4, 2)))
+        pairs = ROUTES[solver](case.pencil, components, 1e-8, None)
+        error = np.abs(pairs.values.numpy() - case.values[:, : components + 1]) / case.values[:, :1]
+        assert error[:, :-1].max() <= 1e-9, alpha
+        assert residuals(case, pairs).max() <= 1e-8, alpha
 
 
 @iterative

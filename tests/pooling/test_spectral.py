@@ -115,7 +115,7 @@ def test_a_map_of_the_wanted_size_stays_as_it_is(shape: Shape) -> None:
     torch.testing.assert_close(spectral(shape, shape)(pooled), maps)
 
 
-def test_window_by_hand() -> None:
+def test_the_window_has_the_values_computed_by_hand() -> None:
     # Down: 32 / (2 * 4) = 4 frequencies are open, then a ramp of 4. Across: 3.2, a ramp of 4.
     module = diffstride((32, 16), (16, 8), (4.0, 2.5))
     for n, share in enumerate([1, 1, 1, 1, 1, 0.75, 0.5, 0.25]):

@@ -111,11 +111,11 @@ def test_maps_of_another_size_than_the_tensors_are_refused(tmp_path, name):
         refused(path)
 
 
-@pytest.mark.parametrize("shape", [16, None, [], [0, 10], [-16, -10], ["a", 2]], ids=str)
 @every_holder
-def test_a_size_that_is_none_is_told_with_the_file(tmp_path, name, shape):
-    path = written(tmp_path, name, lambda _, header: header.update(in_shape=shape))
-    assert "in_shape: got" in refused(path)
+def test_a_size_that_is_none_is_told_with_the_file(tmp_path, name):
+    for shape in (16, None, [], [0, 10], [-16, -10], ["a", 2]):
+        path = written(tmp_path, name, lambda _, header, shape=shape: header.update(in_shape=shape))
+        assert "in_shape: got" in refused(path), shape
 
 
 @every_holder

@@ -47,7 +47,7 @@ def test_all_other_numbers_are_the_operators():
     json.dumps(packed, allow_nan=False)
 
 
-def test_a_row_of_zeros_stays_one():
+def test_a_row_of_zeros_stays_zero():
     rows, scales = in_bytes(torch.zeros(1, 2, 3))
     assert not rows.any() and not scales.any()
 

@@ -1,6 +1,6 @@
 """Rows before there is a table: they say what the table will say, and have no line more."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 
@@ -8,7 +8,6 @@ from foveapool.columns import place
 from foveapool.records import ERROR
 from foveapool.report.collect import account_of
 from foveapool.report.tables import place as place_of
-from foveapool.study import trials
 from foveapool.study.conduct import conduct
 from foveapool.study.presets import read_preset
 from foveapool.study.setting import Pool, Setting
@@ -21,47 +20,68 @@ from .choices import UNUSUAL
 POOL, AFTER = Pool("closed-form", 2, 15), Pool("closed-form", 3, 65.5, "l1")
 TRAINED = Pool("closed-form-trained", 3)
 RECIPE = Recipe("sgd", 0.1, 2)
+# Each differs from the pooling as it is in one choice; mixed, it cannot stand before a block.
 CHOICES = [
     *UNUSUAL,
-    {"components": 4},
+    {"pooling": "closed-form-trained"},
+    {"layer": 1},
     {"alpha": 1234567.25},
-]
-POOLS = [
-    (),
-    (POOL,),
-    (POOL, AFTER),
-    (TRAINED,),
-    (Pool("average", 2),),
-    *((replace(POOL, **each),) for each in CHOICES),
-    *((POOL, replace(AFTER, **each)) for each in CHOICES),
-    *((replace(POOL, **each), AFTER) for each in CHOICES),
-    *((replace(POOL, **each), replace(AFTER, **each)) for each in CHOICES[:-1]),
+    {"alpha": 1234567.5},
+    {"alpha_unit": "trace"},
+    {"norm": "l1"},
+    {"components": 4},
+    {"placement": "main"},
+    {"placement": "main", "form": "mix", "components": 2},
 ]
 
 
-def told(facts):
-    return place(facts["setting"], facts["recipe"].get("pooling_rate"))
+def told(pools, recipe=RECIPE):
+    """The columns that are made of a training's facts."""
+    made = Training(Setting(pools, network="resnet18", placement="before"), Source("svhn"), recipe)
+    return place(made.facts["setting"], made.facts["recipe"].get("pooling_rate"))
 
 
-@pytest.mark.parametrize("pools", POOLS)
-@pytest.mark.parametrize("recipe", [RECIPE, replace(RECIPE, pooling_rate=0.1)])
-def test_columns_are_those_of_the_table(pools, recipe):
-    made = Training(Setting(pools, width=4), Source("svhn"), recipe)
-    assert told(made.facts) == trials.place(made.setting, recipe)
+NO_CAP = {"class_cap": None}
+
+
+def test_no_two_settings_have_the_same_columns():
+    alone = [(), (POOL,), *((replace(POOL, **each),) for each in CHOICES)]
+    # The same of the second layer, of the first of two, and of both.
+    second = [
+        (replace(POOL, **one), replace(AFTER, **two))
+        for each in ({}, *CHOICES)
+        if "layer" not in each and each != NO_CAP  # see below
+        for one, two in (({}, each), (each, {}), (each, each))
+    ]
+    found = {}
+    for pools in (*alone, *dict.fromkeys(second)):
+        columns = tuple(told(pools).items())
+        assert columns not in found, (pools, found[columns])
+        found[columns] = pools
+
+
+def test_no_cap_at_one_of_two_layers_is_told_with_its_layer():
+    one, other = told((replace(POOL, **NO_CAP), AFTER)), told((POOL, replace(AFTER, **NO_CAP)))
+    assert one["pooling"] == "closed-form, class_cap None at layer 2"
+    assert other["pooling"] == "closed-form, class_cap None at layer 3"
+
+
+def test_every_choice_of_a_pooling_is_among_those_that_are_told_apart():
+    tried = {name for each in CHOICES for name in each}
+    # What is fitted together is asked for in tests/study/test_forms.py.
+    assert tried | {"together"} == {each.name for each in fields(Pool)}
 
 
 @pytest.mark.parametrize(
-    "setting",
+    ("pool", "label"),
     [
-        Setting((POOL,)),
-        Setting((POOL,), network="resnet18"),
-        Setting((POOL,), network="resnet18", placement="shortcut", width=16),
-        Setting((), network="resnet18", options={"final_norm": False}),
+        (TRAINED, "closed-form-trained, pooling rate 0.1"),
+        (Pool("sgd", 3), "sgd, pooling rate 0.1"),
+        (POOL, "closed-form"),
     ],
 )
-def test_so_are_those_of_the_network(setting):
-    made = Training(setting, Source("svhn"), RECIPE)
-    assert told(made.facts) == trials.place(setting, RECIPE)
+def test_a_rate_for_poolings_is_told_of_those_that_train_a_matrix(pool, label):
+    assert told((pool,), replace(RECIPE, pooling_rate=0.1))["pooling"] == label
 
 
 TWO_LAYERS = """

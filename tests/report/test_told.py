@@ -47,12 +47,12 @@ def test_a_form_that_keeps_the_convolution_and_placements_that_differ_are_told_b
 
 
 @pytest.mark.parametrize("choice", [{"components": 4}, *UNUSUAL])
-def test_every_other_choice_is(choice):
+def test_every_unusual_choice_is_said(choice):
     ((key, value),) = choice.items()
     assert words(replace(POOL, **choice)) == f"{words()}, {key.replace('_', ' ')} {value}"
 
 
-def test_the_place_the_rate_and_the_share_of_the_data_are_too():
+def test_the_placement_the_rate_and_the_share_of_the_data_are_said():
     places = {"network": "resnet18", "placement": "shortcut"}
     assert words(**places) == f"{words()}, shortcut"
     trained, slow = Pool("closed-form-trained", 3), replace(RECIPE, pooling_rate=0.1)

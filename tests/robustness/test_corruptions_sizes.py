@@ -32,8 +32,11 @@ def change(images, name, severity, seeds=3):
     return float(torch.stack(changes).abs().mean())
 
 
-@pytest.mark.parametrize("name", CORRUPTIONS)
-@pytest.mark.parametrize("side", [28, 64, 224])
+# How much 28 and 64 pixels change is asked below, but for 64 pixels of these two.
+@pytest.mark.parametrize(
+    ("name", "side"),
+    [*((name, 224) for name in CORRUPTIONS), ("jpeg_compression", 64), ("pixelate", 64)],
+)
 def test_other_sizes_are_changed_too(name, side):
     images = resized(side)[:1]
     found = corrupt(images, name, 3)
@@ -55,10 +58,10 @@ def test_twenty_eight_pixels_change_about_as_much_as_thirty_two(name):
 
 
 @pytest.mark.parametrize("name", CORRUPTIONS)
-@pytest.mark.parametrize("shape", [(32, 45), (45, 32)])
-def test_images_need_not_be_square(name, shape):
-    images = resized(64)[:2, : shape[0], : shape[1]]
-    assert corrupt(images, name, 2).shape == (2, *shape, 3)
+def test_images_need_not_be_square(name):
+    for shape in ((32, 45), (45, 32)):
+        images = resized(64)[:2, : shape[0], : shape[1]]
+        assert corrupt(images, name, 2).shape == (2, *shape, 3)
 
 
 def test_lengths_grow_above_thirty_two_pixels_and_do_not_shrink_below():

@@ -15,7 +15,7 @@ def section(title):
     return TEXT.split(f"\n## {title}\n")[1].split("\n## ")[0]
 
 
-def test_its_python_runs(capsys):
+def test_the_python_of_the_document_runs(capsys):
     for block in re.findall(r"```python\n(.*?)```", TEXT, flags=re.S):
         exec(compile(block, DOCUMENT.name, "exec"), {})
     said = capsys.readouterr().out
@@ -39,7 +39,7 @@ def test_every_corruption_and_perturbation_is_told_once():
     assert told == {name: PERTURBATIONS[name].frames for name in ALL_PERTURBATIONS}
 
 
-def test_what_it_points_to_exists():
+def test_what_the_document_points_to_exists():
     targets = re.findall(r"\]\((?!https?:)([^)#]+)\)", TEXT)
     assert targets
     assert [target for target in targets if not (DOCUMENT.parent / target).exists()] == []

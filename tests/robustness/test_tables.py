@@ -45,7 +45,7 @@ def test_the_papers_last_rows_follow_from_its_rows():
         assert rates[name] == pytest.approx(printed, abs=0.001), name
 
 
-def test_without_the_reconstructed_row_they_do_not():
+def test_the_papers_last_rows_do_not_follow_without_the_reconstructed_row():
     """The row that the paper prints for severity 4 is that of severity 3."""
     errors = {
         name: {**found, 4: found[3]} for name, found in paper().baseline.corruptions.errors.items()

@@ -192,7 +192,7 @@ def test_a_share_takes_training_images_away_and_leaves_the_test_images():
     assert (len(rest.train), len(rest.test)) == (60, 20)
 
 
-def test_how_it_is_done_does_not_change_its_name():
+def test_the_device_and_what_is_kept_do_not_change_a_name():
     assert "device" not in str(training().facts) and "keep" not in str(training().facts)
     assert Means("cpu", keep=True) != CPU
 

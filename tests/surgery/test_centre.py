@@ -36,7 +36,7 @@ def test_behind_a_layer_a_large_alpha_leaves_the_network_as_it_was(layer):
 
 def test_elsewhere_the_centre_is_the_papers_unless_it_is_chosen():
     model, loader = network(), [(IMAGES, LABELS)]
-    assert ClosedFormPooling().fit(model, loader, "0").operator_.settings.centre == "paper"
+    assert ClosedFormPooling().fit(model, loader, "3").operator_.settings.centre == "paper"
     chosen = ClosedFormPooling(centre="aligned").fit(model, loader, "2", "after")
     assert chosen.operator_.settings.centre == "aligned"
     with pytest.raises(ValueError, match=r"centre: got 'last', wanted one of .*first"):

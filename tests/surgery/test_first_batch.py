@@ -93,7 +93,7 @@ REMEDIES = {
 
 
 @pytest.mark.parametrize(("make", "batches", "unpack"), REMEDIES.values(), ids=REMEDIES)
-def test_the_advice_helps(make, batches, unpack):
+def test_a_batch_that_is_mended_as_advised_can_be_fitted(make, batches, unpack):
     fit = ClosedFormPooling().fit(make(), batches, MAIN, unpack=unpack)
     wanted = ClosedFormPooling().fit(toy(), loader(), MAIN)
     torch.testing.assert_close(fit.operator_.weight, wanted.operator_.weight, rtol=0, atol=0.02)

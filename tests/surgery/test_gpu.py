@@ -87,7 +87,7 @@ def test_a_network_moves_with_what_stands_in_and_what_comes_back(mode):
     torch.testing.assert_close(model(pictures().cuda()).cpu(), wanted, rtol=1e-4, atol=1e-4)
 
 
-def test_so_it_does_when_what_stood_in_has_no_numbers():
+def test_a_network_moves_with_a_pooling_that_has_no_numbers():
     model = toy()
     replace(model, {MAIN: fp.rival("average", 4, (8, 8), (4, 4), 2)})
     model.cuda()

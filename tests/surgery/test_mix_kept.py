@@ -205,7 +205,7 @@ def test_a_stopped_fit_reads_what_is_left_and_gives_the_very_mixing(
     assert not (tmp_path / "sums").exists()
 
 
-def test_it_may_be_stopped_twice(tmp_path, eager):
+def test_a_third_pass_may_be_stopped_twice(tmp_path, eager):
     for reading, batch in ((4, 2), (2, 4), (2, 4)):
         stopped(tmp_path / "sums", reading, batch)
     note = json.loads((tmp_path / "sums" / "process-0" / "position.json").read_text())

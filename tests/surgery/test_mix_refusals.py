@@ -55,7 +55,7 @@ def test_a_pooling_layer_cannot_be_mixed(layer):
     refused_replace(message, average, mode="mix")
 
 
-def test_neither_can_an_average_pooling_or_a_transposed_convolution():
+def test_an_average_pooling_and_a_transposed_convolution_cannot_be_mixed():
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.AvgPool2d(2), nn.ConvTranspose2d(4, 4, 2, 2))
     refused_fit("1: got a AvgPool2d for mode 'mix'", model, "1", mode="mix")
     refused_fit("got '2', a ConvTranspose2d, wanted a convolution or a", model, "2", mode="mix")
@@ -75,7 +75,7 @@ def test_a_convolution_that_does_not_shrink_is_named():
         ("random", "after", "mixing: got 'random' in mode 'after', wanted it left out"),
     ],
 )
-def test_a_start_that_there_is_not(mixing, mode, message):
+def test_a_start_of_the_mixing_that_does_not_exist_is_refused(mixing, mode, message):
     refused_fit(message, mode=mode, mixing=mixing)
 
 

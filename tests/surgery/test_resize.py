@@ -131,7 +131,7 @@ def loaded(pool):
 
 
 @pytest.mark.parametrize("change", [in_place, another_tensor, loaded])
-def test_it_is_computed_again_when_the_weights_changed(counted, change):
+def test_an_operator_is_computed_again_when_the_weights_changed(counted, change):
     model, pool = interpolating()
     before = model(pictures(2, 10))
     change(pool)
@@ -142,7 +142,7 @@ def test_it_is_computed_again_when_the_weights_changed(counted, change):
     assert model(pictures(2, 10)) is not None and len(counted) == 3
 
 
-def test_it_is_computed_again_for_another_type(counted):
+def test_an_operator_is_computed_again_for_another_type(counted):
     model, _ = interpolating()
     before = model(pictures(2, 10))
     model.double()

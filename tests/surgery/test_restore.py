@@ -87,7 +87,7 @@ def test_the_layer_has_the_type_that_the_network_was_given_meanwhile(mode):
     assert torch.equal(model(pictures().double()), wanted)
 
 
-def test_so_it_has_when_what_stood_in_has_no_numbers():
+def test_the_layer_has_the_type_of_the_network_though_the_pooling_has_no_numbers():
     model = toy()
     replace(model, {MAIN: nn.Sequential(nn.AvgPool2d(2)), POOL: nn.AvgPool2d(2)})
     model.block.main.project = None

@@ -195,7 +195,7 @@ def test_sums_that_are_refused_do_not_stay(tmp_path):
     assert torch.equal(fit.operator_.weight, wanted.operator_.weight)
 
 
-def test_neither_do_those_of_classes_that_are_refused(tmp_path):
+def test_sums_of_classes_that_are_refused_do_not_stay(tmp_path):
     images, labels = loader()[-1]
     rare = [*loader()[:-1], (images, labels + torch.tensor([0, 0, 0, 0, 2]))]
     with pytest.raises(ValueError, match=r"fewer than two samples .* were deleted: fit again"):
@@ -244,7 +244,7 @@ def test_only_the_latest_sums_are_kept_and_other_files_stay(tmp_path):
     assert sorted(contents(tmp_path)) == ["mine.txt"]
 
 
-def test_now_and_then_is_not_after_each_batch(tmp_path, monkeypatch):
+def test_sums_are_saved_at_intervals_and_not_after_each_batch(tmp_path, monkeypatch):
     monkeypatch.setattr(passes, "SAVE_SECONDS", 1000.0)
     written = []
     original = resume.Shelf.write

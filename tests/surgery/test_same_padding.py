@@ -70,7 +70,7 @@ def test_where_the_old_output_is_not_at_stride_1_mode_after_is_refused(make):
 
 
 @same
-def test_so_it_is_in_a_fit_and_a_capture(make):
+def test_where_the_old_output_is_not_at_stride_1_fit_and_capture_refuse_mode_after(make):
     model = network(make())
     before = anatomy(model)
     for read in (
@@ -98,7 +98,7 @@ def test_where_it_is_there_the_old_subsampling_gives_the_old_output(make):
 
 
 @same
-def test_in_mode_replace_they_are_as_good_as_any(make):
+def test_in_mode_replace_layers_that_pad_themselves_are_replaced(make):
     model = network(make())
     wanted = model(loader(8)[0][0]).shape
     ClosedFormPooling().fit(model, loader(8), "1").replace(model)

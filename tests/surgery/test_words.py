@@ -36,7 +36,7 @@ def test_what_is_no_name_is_answered_with_what_would_be(layer, message):
 
 
 @pytest.mark.parametrize("key", ["", 5], ids=repr)
-def test_so_it_is_by_replace(key):
+def test_replace_answers_what_is_no_name_likewise(key):
     wanted = "'', wanted the name" if key == "" else "5, wanted the name .*; write '5'"
     with pytest.raises(ValueError, match=f"layer: got {wanted}"):
         replace(toy(), {key: POOL})

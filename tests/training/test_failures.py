@@ -2,6 +2,7 @@
 
 import resource
 import sys
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
@@ -9,11 +10,13 @@ import torch
 from torch import nn
 
 from foveapool.data.batches import resident
+from foveapool.training import progress
 from foveapool.training.checkpoint import CHECKPOINT
 from foveapool.training.evaluate import error_percent
 from foveapool.training.loop import train
+from foveapool.training.metrics import EpochRecord
 from foveapool.training.parallel import chosen_device
-from foveapool.training.progress import progress_bar
+from foveapool.training.progress import Progress, progress_bar
 
 from .toys import same, toy_data, toy_network, toy_recipe
 
@@ -203,6 +206,26 @@ def test_a_bar_shows_names_of_folders_as_they_are(capsys):
     with progress_bar("cnn on folder:/data/[v2]/a[/b]"):
         pass
     assert "[v2]/a[/b]" in "".join(capsys.readouterr().err.split())
+
+
+def test_a_bar_tells_the_epoch_its_loss_and_its_error_as_they_come(monkeypatch):
+    told = []
+
+    @contextmanager
+    def bar(title):
+        yield lambda *given: told.append(given)
+
+    monkeypatch.setattr(progress, "bar", bar)
+    unmeasured = EpochRecord(1, 0.5, 0.1, 2.0)
+    with progress_bar("cnn") as show:
+        show(Progress(3, 40, 4, None))
+        show(Progress(10, 40, 4, unmeasured))
+        show(Progress(20, 40, 4, replace(unmeasured, epoch=2, test_error=12.5)))
+    assert told == [
+        (3, 40, "cnn"),
+        (10, 40, "cnn, epoch 1 of 4, loss 0.500"),
+        (20, 40, "cnn, epoch 2 of 4, loss 0.500, error 12.50 %"),
+    ]
 
 
 def test_a_file_in_the_place_of_the_folder_is_named(tmp_path):

@@ -86,7 +86,7 @@ def test_two_processes_train_what_one_would_and_the_first_one_writes(tmp_path):
     assert len(lines) == 3
 
 
-def test_alone_there_is_nothing_to_agree_on():
+def test_a_process_alone_leads_and_keeps_its_numbers():
     workers, tensor = Workers.current(), torch.ones(3)
     workers.average([tensor])
     workers.follow([tensor])
