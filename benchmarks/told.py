@@ -29,6 +29,7 @@ POOLINGS = {
     "average": "average",
     "max": "max",
     "blur": "BlurPool",
+    "blur-5": "BlurPool 5 x 5",
     "mixed": "mixed",
     "gated": "gated",
     "soft": "SoftPool",

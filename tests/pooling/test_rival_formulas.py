@@ -112,22 +112,26 @@ def test_block_formula_of_the_paper(name: str, in_shape: Shape, out_shape: Shape
     torch.testing.assert_close(module(maps), literal(name, maps, out_shape, module))
 
 
-def blurred(maps: Tensor, strides: Shape, out_shape: Shape) -> Tensor:
+def blurred(
+    maps: Tensor, strides: Shape, out_shape: Shape, taps: tuple[int, ...] = (1, 2, 1)
+) -> Tensor:
     """The binomial filter over reflected borders by loops."""
+    reach = len(taps) // 2
 
     def inside(place: int, size: int) -> int:
-        if size == 1:
-            return 0
-        return -place if place < 0 else 2 * (size - 1) - place if place >= size else place
+        while size > 1 and not 0 <= place < size:
+            place = -place if place < 0 else 2 * (size - 1) - place
+        return place if size > 1 else 0
 
     found = torch.zeros(*maps.shape[:2], *out_shape, dtype=torch.float64)
     for row in range(out_shape[0]):
         for column in range(out_shape[1]):
-            for dy in (-1, 0, 1):
-                for dx in (-1, 0, 1):
+            for dy in range(-reach, reach + 1):
+                for dx in range(-reach, reach + 1):
                     y = inside(row * strides[0] + dy, maps.shape[2])
                     x = inside(column * strides[1] + dx, maps.shape[3])
-                    found[..., row, column] += (2 - abs(dy)) * (2 - abs(dx)) / 16 * maps[..., y, x]
+                    weight = taps[dy + reach] * taps[dx + reach] / sum(taps) ** 2
+                    found[..., row, column] += weight * maps[..., y, x]
     return found
 
 
@@ -137,8 +141,9 @@ def test_blur_is_the_binomial_filter_over_reflected_borders(
 ) -> None:
     maps = random_maps(in_shape)
     height, width = (math.ceil(i / o) for i, o in zip(in_shape, out_shape, strict=True))
-    wanted = blurred(maps, (height, width), out_shape)
-    torch.testing.assert_close(trained("blur", in_shape, out_shape)(maps), wanted)
+    for name, taps in (("blur", (1, 2, 1)), ("blur-5", (1, 4, 6, 4, 1))):
+        wanted = blurred(maps, (height, width), out_shape, taps)
+        torch.testing.assert_close(trained(name, in_shape, out_shape)(maps), wanted)
 
 
 @sizes

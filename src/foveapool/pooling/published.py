@@ -46,6 +46,12 @@ PUBLISHED: dict[str, Published] = {
         "Zhang 2019 blurs behind convolution and ReLU, in a residual block before the second "
         "convolution and before the shortcut's.",
     ),
+    "blur-5": Published(
+        "after-activation",
+        "both",
+        "Zhang 2019 has filters of several sizes, Tri-3 (`blur`) and Bin-5 among them, in the same "
+        "places.",
+    ),
     "max-blur": Published(
         "after-activation",
         "both",

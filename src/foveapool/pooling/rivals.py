@@ -59,16 +59,16 @@ def _between(maps: Tensor, strides: tuple[int, int], share: Tensor) -> Tensor:
     return share * largest + (1 - share) * average
 
 
-def _binomial_matrix(inputs: int, outputs: int, stride: int) -> Tensor:
-    """The filter (1, 2, 1) / 4 at every `stride`-th of `inputs` pixels, (outputs, inputs).
+def _filter_matrix(taps: Sequence[int], inputs: int, outputs: int, stride: int) -> Tensor:
+    """A filter, divided by its sum, at every `stride`-th of `inputs` pixels, (outputs, inputs).
 
-    The border is reflected; an axis of one pixel has nothing to reflect and repeats it.
+    The border is reflected, as often as a short axis needs; one pixel is repeated.
     """
-    matrix, last = torch.zeros(outputs, inputs), inputs - 1
+    matrix, period = torch.zeros(outputs, inputs), max(1, 2 * (inputs - 1))
     for output in range(outputs):
-        for pixel, weight in zip(range(output * stride - 1, inputs + 1), (1, 2, 1), strict=False):
-            inside = last - abs(last - abs(pixel)) if last else 0
-            matrix[output, inside] += weight / 4
+        for offset, weight in enumerate(taps, -(len(taps) // 2)):
+            pixel = (output * stride + offset) % period
+            matrix[output, min(pixel, period - pixel) if inputs > 1 else 0] += weight / sum(taps)
     return matrix
 
 
@@ -93,6 +93,7 @@ class BlurPool(Rival):
     Zhang 2019, "Making Convolutional Networks Shift-Invariant Again".
     """
 
+    taps: tuple[int, ...] = (1, 2, 1)
     rows: Tensor  # (H', H), the filter along an axis
     columns: Tensor  # (W', W)
 
@@ -100,8 +101,8 @@ class BlurPool(Rival):
         self, channels: int, in_shape: Sequence[int], out_shape: Sequence[int], components: int = 1
     ) -> None:
         super().__init__(channels, in_shape, out_shape, components)
-        shape = self.filtered_shape()
-        rows, columns = map(_binomial_matrix, shape, self.out_shape, self.strides)
+        sizes = zip(self.filtered_shape(), self.out_shape, self.strides, strict=True)
+        rows, columns = (_filter_matrix(self.taps, *each) for each in sizes)
         self.register_buffer("rows", rows, persistent=False)
         self.register_buffer("columns", columns, persistent=False)
 
@@ -125,6 +126,15 @@ class BlurPool(Rival):
         low = low.reshape(batch * len(rows), width, channels)
         pooled = torch.bmm(columns.expand(len(low), -1, -1), low)
         return pooled.reshape(batch, *self.out_shape, channels).permute(0, 3, 1, 2)
+
+
+class WideBlurPool(BlurPool):
+    """A binomial 5 x 5 filter, then every s-th pixel: the widest that its author has.
+
+    Zhang 2019, as above.
+    """
+
+    taps = (1, 4, 6, 4, 1)
 
 
 class MaxBlurPool(BlurPool):
@@ -272,6 +282,7 @@ RIVALS: dict[str, Callable[..., nn.Module]] = {
     "average": AveragePool,
     "max": MaxPool,
     "blur": BlurPool,
+    "blur-5": WideBlurPool,
     "max-blur": MaxBlurPool,
     "mixed": MixedPool,
     "gated": GatedPool,
