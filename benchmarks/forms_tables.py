@@ -43,13 +43,19 @@ FIRST = {
 
 def forms_cnn() -> str:
     """The CNN on reduced SVHN, the lowest error first, each in pairs with BlurPool as published."""
-    header, lines = _forms_cnn()
+    header, lines = _forms("forms-cnn.csv")
+    return Table(header, lines).markdown()
+
+
+def forms_street_digits() -> str:
+    """The same on generated digits, with a narrow CNN."""
+    header, lines = _forms("forms-street-digits.csv")
     return Table(header, lines).markdown()
 
 
 def forms_first() -> str:
     """The most telling of these lines, without the paired differences."""
-    header, lines = _forms_cnn()
+    header, lines = _forms("forms-cnn.csv")
     shown = [at for at, name in enumerate(header) if name.split()[0] not in ("less", "p")]
     chosen = [
         tuple(FIRST[line[0]] if at == 0 else line[at] for at in shown)
@@ -66,9 +72,9 @@ def first_errors() -> list[tuple[str, Row]]:
     return sorted(found, key=lambda each: -each[1].mean)
 
 
-def _forms_cnn() -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
-    """The header and the lines of the whole table."""
-    rows = rows_of("forms-cnn.csv")
+def _forms(file: str) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
+    """The header and the lines of the whole table of a study."""
+    rows = rows_of(file)
     errors = sorted((row for row in rows if row.metric == ERROR), key=lambda row: row.mean)
     (rival,) = (row for row in errors if _is_published_blur(row))
     others = [row for row in errors if row is not rival]
@@ -187,6 +193,7 @@ def _error(row: Row) -> str:
 FORMS_TABLES: dict[str, Callable[[], str]] = {
     "forms_cnn": forms_cnn,
     "forms_first": forms_first,
+    "forms_street_digits": forms_street_digits,
     "swap": swap,
     "locality": locality,
 }
