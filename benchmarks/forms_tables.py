@@ -19,7 +19,6 @@ STANDS = {
     "after-activation": "behind convolution, norm and ReLU",
 }
 
-
 SWAPPED = "right after the swap"
 # The lines of README's table and picture, and how they are called there.
 FIRST = {
@@ -77,21 +76,20 @@ def _forms(file: str) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
     rows = rows_of(file)
     errors = sorted((row for row in rows if row.metric == ERROR), key=lambda row: row.mean)
     (rival,) = (row for row in errors if _is_published_blur(row))
-    others = [row for row in errors if row is not rival]
-    pairs = [compare(row, rival) for row in others]
-    adjusted = dict(zip(map(id, others), adjust_by_holm([pair.p for pair in pairs]), strict=True))
+    pairs = {describe(row): compare(row, rival) for row in errors if row is not rival}
+    adjusted = dict(zip(pairs, adjust_by_holm([pair.p for pair in pairs.values()]), strict=True))
     found = {(place(row), row.metric): row for row in rows}
     lines = []
     for row in errors:
-        less = p = "-"
+        name, less, p = describe(row), "-", "-"
         if row is not rival:
-            less, p = told(compare(row, rival))[0], f"{adjusted[id(row)]:.2g}"
+            less, p = told(pairs[name])[0], f"{adjusted[name]:.2g}"
         costs = [
             found[(place(row), name)].mean / 1e6
             for name in ("parameters", "multiply-adds an image")
         ]
         error = with_spread(row.mean, row.deviation)
-        lines.append((describe(row), error, less, p, f"{costs[0]:.2f}", f"{costs[1]:.0f}"))
+        lines.append((name, error, less, p, f"{costs[0]:.2f}", f"{costs[1]:.0f}"))
     header = (
         "what stands there",
         "error %",
@@ -112,8 +110,9 @@ def describe(row: Row) -> str:
     name, *more = row.pooling.split(", ", 1)
     if name == BASELINE:
         return "strided convolution"
-    many = f", {row.components} components" if row.components not in ("", "1", "1, 1, 1") else ""
-    text = f"{POOLINGS[name]}{many}, {STANDS[row.form]}, {_layers(row.layer)}"
+    many = "" if set(row.components.split(", ")) <= {"", "1"} else f", {row.components} components"
+    stands = " / ".join(STANDS[form] for form in row.form.split(", "))
+    text = f"{POOLINGS[name]}{many}, {stands}, {_layers(row.layer)}"
     beside = re.search(r"beside blur, after-activation, at ([\d, ]+)", *more) if more else None
     return text + (f"; BlurPool as published, {_layers(beside[1])}" if beside else "")
 
@@ -154,13 +153,11 @@ def swap() -> str:
 
 
 def _swapped(row: Row) -> tuple[str, str, str]:
+    """A line's mode with what is unusual about it, its layers, and alpha with components."""
+    mode, *unusual = row.form.split(", ")
+    unusual += ["P trains"] if row.trainable == "yes" else []
     alpha = row.alpha.replace(" traces", " trace(B)/N")
-    trained = ", P trains" if row.trainable == "yes" else ""
-    return (
-        f"`{row.form.split(',')[0]}`" + row.form[len(row.form.split(",")[0]) :] + trained,
-        row.layer,
-        f"{alpha}, {row.components}",
-    )
+    return ", ".join([f"`{mode}`", *unusual]), row.layer, f"{alpha}, {row.components}"
 
 
 def locality() -> str:

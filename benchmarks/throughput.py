@@ -16,8 +16,9 @@ import time
 from typing import Any
 
 import torch
+from train import random_images
 
-from foveapool.data.images import Augmentation, DataSet, Images
+from foveapool.data.images import Augmentation, DataSet
 from foveapool.records import Row, append_rows, provenance
 from foveapool.study.setting import BASELINE, Setting
 from foveapool.study.study import Arm
@@ -26,7 +27,6 @@ from foveapool.training.loop import train
 from foveapool.training.progress import Progress
 from foveapool.training.recipe import paper_recipe
 
-CLASSES = tuple("0123456789")
 STRIDED = "strided convolution"
 
 
@@ -37,13 +37,6 @@ def make_network(data: DataSet, job: dict[str, Any]) -> torch.nn.Module:
     recipe = paper_recipe(job["network"], "cifar10")
     network: torch.nn.Module = Trial(arm.setting(start), data, recipe).network()
     return network
-
-
-def random_images(count: int, seed: int) -> Images:
-    """Images of noise: the time of a step does not depend on what they show."""
-    generator = torch.Generator().manual_seed(seed)
-    pixels = torch.randint(0, 256, (count, 3, 32, 32), generator=generator, dtype=torch.uint8)
-    return Images(pixels, torch.randint(10, (count,), generator=generator), CLASSES)
 
 
 def run_training(number: int, job: dict[str, Any], ready: Any, seconds: Any) -> None:

@@ -30,12 +30,19 @@ POOLINGS = {
     "max": "max",
     "blur": "BlurPool",
     "blur-5": "BlurPool 5 x 5",
+    "max-blur": "max pooling, then BlurPool",
     "mixed": "mixed",
     "gated": "gated",
     "soft": "SoftPool",
     "lip": "LIP",
     "spectral": "spectral",
     "diffstride": "DiffStride",
+    "aps": "APS",
+    "lps": "LPS",
+    "resnet-d": "ResNet-D shortcut",
+    "lrlc": "LRLC",
+    "coordconv": "CoordConv",
+    "fconv": "F-Conv",
 }
 
 

@@ -138,6 +138,15 @@ def usual_centre(fitted_for: str | None) -> Centre:
     return "first" if (fitted_for or "").startswith("after") else "paper"
 
 
+def usual_window(fitted_for: str | None, stride: int) -> int | None:
+    """How far a position of such a pooling looks, unless it was told; None is the whole map.
+
+    One that keeps the convolution looks as far as one step, at 5 x 5 pixels where that is 2:
+    docs/alpha.md has the evidence. In the convolution's place it sees the whole map.
+    """
+    return stride if (fitted_for or "").startswith("after") else None
+
+
 class LinearPool2d(nn.Module):
     """Pools every channel of (B, C, H, W) maps by one spatially varying matrix (k, M, N).
 

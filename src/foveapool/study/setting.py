@@ -15,7 +15,7 @@ from foveapool.networks.build import check_options
 from foveapool.networks.choices import AFTER, MAIN, Form, check_form, check_placement, paths
 from foveapool.networks.sites import check_layer
 from foveapool.pooling.grid import Centre
-from foveapool.pooling.module import usual_centre
+from foveapool.pooling.module import usual_centre, usual_window
 from foveapool.pooling.published import published_form
 from foveapool.pooling.rivals import RIVALS
 from foveapool.pooling.scatter import WEIGHTINGS, Weighting
@@ -28,6 +28,7 @@ FITTED = (CLOSED_FORM, TRAINED)
 POOLINGS = (BASELINE, *FITTED, *RIVALS)
 # Poolings that are a matrix: those that several components can differ in.
 MATRICES = (*FITTED, "sgd", "sgd-local")
+STRIDE = 2  # of every layer that shrinks the networks' maps
 AUTO: Literal["auto"] = "auto"
 # How an arm calls several layers, what else stands there, and what comes after its first pooling.
 LAYERS, BESIDE, THEN = "layers", "beside", "then"
@@ -120,7 +121,7 @@ class Pool:
             usual = {"replace": 2, "mix": mixed}.get(self.form, 1)
             object.__setattr__(self, "components", usual)
         if self.window == AUTO:  # type: ignore[comparison-overlap]
-            object.__setattr__(self, "window", 2 if self.form in AFTER else None)
+            object.__setattr__(self, "window", usual_window(self.form, STRIDE))
         if self.alpha == AUTO and self.alpha_unit == "trace":
             # It is the same penalty in either unit.
             object.__setattr__(self, "alpha_unit", "absolute")

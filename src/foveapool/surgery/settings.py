@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from foveapool.pooling.grid import Centre, windows
 from foveapool.pooling.least_squares import Mixing
+from foveapool.pooling.module import usual_window
 from foveapool.pooling.precision import PRECISIONS
 from foveapool.pooling.scatter import WEIGHTINGS, Scatter
 from foveapool.pooling.solve import check_choices
@@ -90,16 +91,11 @@ def check_mixed(mixings: Mapping[str, Mixing], mode: str, start: str) -> None:
 def window_of(
     window: Window, mode: str, in_shape: tuple[int, int], out_shape: tuple[int, int]
 ) -> int | None:
-    """How far a position of a layer may look; "auto" follows the mode and the layer's stride.
-
-    A pooling that keeps the convolution looks as far as one step, at 5 x 5 pixels where that is 2:
-    docs/alpha.md has the evidence. In the other modes it takes the convolution's place and sees
-    the whole map.
-    """
+    """How far a position of a layer may look; "auto" follows the mode and the layer's stride."""
     if window != "auto":
         return window
-    steps = (math.ceil(i / o) for i, o in zip(in_shape, out_shape, strict=True))
-    return max(steps) if mode == "after" else None
+    strides = (math.ceil(i / o) for i, o in zip(in_shape, out_shape, strict=True))
+    return usual_window(mode, max(strides))
 
 
 def components_of(components: int | None, name: str, found: Downsampling, mode: Mode) -> int:
