@@ -29,9 +29,9 @@ from foveapool.runs import Runs
 from foveapool.study.engine import Engine, Here
 from foveapool.study.fits import weights_of
 from foveapool.study.presets import read_preset
-from foveapool.study.select import Search
+from foveapool.study.search import Search
+from foveapool.study.spec import Means, Training, trial_of
 from foveapool.study.study import Study
-from foveapool.study.training import Means, Training, trial_of
 from foveapool.surgery.capture import inputs_of
 from foveapool.training.parallel import chosen_device
 

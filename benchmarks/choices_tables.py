@@ -22,11 +22,11 @@ from told import (
     told,
 )
 
-from foveapool.pairs import by_seed, compare
 from foveapool.records import Row
 from foveapool.report.study_figures import share_of
 from foveapool.report.tables import Table, paper_error, with_spread
-from foveapool.study.trials import DIVERGED, LOSS
+from foveapool.statistics import by_seed, compare
+from foveapool.study.rows import DIVERGED, LOSS
 from foveapool.training.recipe import paper_recipe
 
 CHOICES = {

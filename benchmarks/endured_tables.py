@@ -9,12 +9,10 @@ from statistics import geometric_mean, mean, stdev
 from scipy import stats
 from told import BASELINE, CLOSED, rows_of
 
-from foveapool.pairs import by_seed, paired_p_value
 from foveapool.records import CE, FLIP_RATE, Row
-from foveapool.robustness.compare import CORRUPTION_GROUPS, PERTURBATION_GROUPS
-from foveapool.robustness.corruption_metrics import SEVERITIES
-from foveapool.robustness.groups import files_of, is_noise
-from foveapool.robustness.paper import paper
+from foveapool.robustness.compare import CORRUPTION_GROUPS, PERTURBATION_GROUPS, paper
+from foveapool.robustness.names import SEVERITIES, files_of, is_noise
+from foveapool.statistics import by_seed, paired_p_value
 from foveapool.tabular import markdown
 
 MEASURED = "robustness-resnet18-short.csv"

@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 from told import BASELINE, POOLINGS, RESULTS, rows_of, told
 
-from foveapool.pairs import adjust_by_holm, compare
 from foveapool.records import ERROR, VALIDATION, Row, read_rows
 from foveapool.report.tables import Table, place, with_spread
+from foveapool.statistics import adjust_by_holm, compare
 
 # How a pooling stands in the network, in words.
 STANDS = {

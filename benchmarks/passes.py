@@ -16,7 +16,7 @@ import torch
 
 from foveapool.data.street_digits import street_digits
 from foveapool.networks.build import build
-from foveapool.pooling.symmetric import Panels
+from foveapool.pooling.gram import Panels
 from foveapool.records import Row, append_rows, provenance
 from foveapool.surgery.capture import inputs_of
 from foveapool.surgery.passes import Passes, Reading, ScatterSettings

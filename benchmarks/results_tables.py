@@ -21,7 +21,6 @@ from told import (
     told,
 )
 
-from foveapool.pairs import compare
 from foveapool.records import ERROR, LESS, P_VALUE, VALIDATION, Row
 from foveapool.report.tables import (
     Table,
@@ -31,6 +30,7 @@ from foveapool.report.tables import (
     place,
     with_spread,
 )
+from foveapool.statistics import compare
 
 PARAMETERS = "parameters"
 _FIRST = (BASELINE, "sgd", CLOSED, TRAINED)  # the columns of README's table

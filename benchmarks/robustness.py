@@ -14,8 +14,8 @@ import warnings
 
 import torch
 
+from foveapool.data.batches import normaliser
 from foveapool.data.images import DataSet
-from foveapool.data.normalise import normaliser
 from foveapool.data.street_digits import street_digits
 from foveapool.networks.build import NETWORKS, build
 from foveapool.records import Row, append_rows, provenance

@@ -17,8 +17,8 @@ from foveapool.records import Row, append_rows, provenance
 from foveapool.runs import Runs
 from foveapool.study.engine import Done, Engine, Here, Processes
 from foveapool.study.presets import read_preset
+from foveapool.study.spec import Means
 from foveapool.study.study import Study
-from foveapool.study.training import Means
 
 
 def intervals(study: Study, at_once: int, count: int, means: Means) -> list[float]:

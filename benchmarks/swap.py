@@ -21,9 +21,9 @@ from foveapool.data.batches import plain_batches, resident
 from foveapool.data.registry import load_data
 from foveapool.networks.cnn import CNN
 from foveapool.records import Row, append_rows, moments, provenance
-from foveapool.training.evaluate import error_percent
 from foveapool.training.loop import train
 from foveapool.training.recipe import Recipe
+from foveapool.training.step import error_percent
 
 LAST, ALL = (3,), (1, 2, 3)
 

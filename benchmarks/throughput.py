@@ -20,11 +20,11 @@ from train import random_images
 
 from foveapool.data.images import Augmentation, DataSet
 from foveapool.records import Row, append_rows, provenance
+from foveapool.study.job import Trial
 from foveapool.study.setting import BASELINE, Setting
 from foveapool.study.study import Arm
-from foveapool.study.trial import Trial
 from foveapool.training.loop import train
-from foveapool.training.progress import Progress
+from foveapool.training.metrics import Progress
 from foveapool.training.recipe import paper_recipe
 
 STRIDED = "strided convolution"

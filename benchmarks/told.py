@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from foveapool.pairs import Pair, compare
 from foveapool.records import ERROR, Row, read_rows
 from foveapool.report.tables import latest, with_spread
+from foveapool.statistics import Pair, compare
 
 RESULTS = Path(__file__).parents[1] / "results"
 NAMES = {

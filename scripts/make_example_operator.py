@@ -16,8 +16,8 @@ from foveapool.networks.build import build
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.pooling.solve import solve_pooling
 from foveapool.report.examples import choose_examples, examples_path
-from foveapool.study.maps import sample_maps
-from foveapool.study.trial import scatter_at
+from foveapool.study.job import scatter_at
+from foveapool.study.loading import sample_maps
 from foveapool.training.loop import train
 from foveapool.training.recipe import Recipe
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from foveapool.data.street_digits import street_digits
 from foveapool.robustness.corruptions import CORRUPTIONS, corrupt
-from foveapool.robustness.groups import ALL_PERTURBATIONS
+from foveapool.robustness.names import ALL_PERTURBATIONS
 from foveapool.robustness.perturbations import perturb
 
 TILE, GAP, LABEL = 64, 2, 112

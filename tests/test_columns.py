@@ -4,8 +4,8 @@ from dataclasses import asdict
 
 import pytest
 
-from foveapool.columns import USUAL, number, place, usual_centre, usual_components
-from foveapool.networks.choices import FORMS
+from foveapool.labels import USUAL, number, place, usual_centre, usual_components
+from foveapool.networks.sites import FORMS
 from foveapool.study.setting import POOLINGS, Pool, Setting
 
 # In columns or words of their own.

@@ -27,11 +27,11 @@ from foveapool.demo import (
     verdict,
 )
 from foveapool.records import ERROR
+from foveapool.study.job import Trial
 from foveapool.study.presets import read_preset
+from foveapool.study.rows import Trials, trial_rows
 from foveapool.study.setting import Setting
-from foveapool.study.training import Training
-from foveapool.study.trial import Trial
-from foveapool.study.trials import Trials, trial_rows
+from foveapool.study.spec import Training
 
 BASE = (50.0, 52.0, 51.0)
 NUMBERS = {"parameters": 1000, "seconds": 1.0, "fit_seconds": 0.5, "multiply_adds": 10, "loss": 0.1}

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from foveapool import files
-from foveapool.files import (
+from foveapool import _io
+from foveapool._io import (
     check_file_place,
     check_folder_place,
     clear_leftovers,
@@ -30,7 +30,7 @@ with held(Path(sys.argv[2])):
 
 def holder(path, seconds):
     """A process that holds the lock by now."""
-    command = [sys.executable, "-c", HOLD, files.__file__, str(path), str(seconds)]
+    command = [sys.executable, "-c", HOLD, _io.__file__, str(path), str(seconds)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout.readline() == "held\n"
     return process
@@ -61,7 +61,7 @@ def test_what_a_killed_process_wrote_beside_its_file_is_cleared_too(tmp_path):
     writing += "with runpy.run_path(sys.argv[1])['replacing'](Path(sys.argv[2])) as temporary:\n"
     writing += "    temporary.with_name('.tmp12345').write_text('half')\n"
     writing += "    os.kill(os.getpid(), 9)"
-    subprocess.run([sys.executable, "-c", writing, files.__file__, str(path)], check=False)
+    subprocess.run([sys.executable, "-c", writing, _io.__file__, str(path)], check=False)
     assert len(list(tmp_path.rglob(".tmp12345"))) == 1
     clear_leftovers(path)
     assert not list(tmp_path.iterdir())

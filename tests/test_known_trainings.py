@@ -12,7 +12,7 @@ import warnings
 import pytest
 
 from foveapool import known_trainings
-from foveapool.files import held
+from foveapool._io import held
 from foveapool.known_trainings import HEADER, KnownTrainings, read_trainings
 from foveapool.runs import RESULT, TRAINING, Runs, as_text, digest
 

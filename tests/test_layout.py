@@ -17,26 +17,26 @@ LONGEST = 500
 
 # A room is a folder or a module directly under the package, with the rooms it may know.
 # "foveapool" is the package itself: importing it from a room below would close a circle.
-PARTS = {"files", "modes", "pooling", "surgery", "networks", "data", "training", "robustness"}
-PARTS |= {"columns", "known_trainings", "near", "pairs", "records", "runs", "tabular"}
+PARTS = {"_io", "_eval_mode", "_suggest", "pooling", "surgery", "networks", "data", "training"}
+PARTS |= {"robustness", "known_trainings", "labels", "records", "runs", "statistics", "tabular"}
 ROOMS = {
-    "columns": set(),
-    "files": set(),
-    "modes": set(),
-    "near": set(),
+    "_io": set(),
+    "_eval_mode": set(),
+    "_suggest": set(),
     "tabular": set(),
-    "pooling": {"files", "near"},
-    "surgery": {"files", "modes", "pooling"},
-    "networks": {"near", "pooling"},
-    "data": {"files", "near"},
-    "training": {"files", "modes", "near", "data", "pooling"},
-    "robustness": {"files", "modes", "near", "tabular"},
+    "pooling": {"_io", "_suggest"},
+    "surgery": {"_io", "_eval_mode", "pooling"},
+    "networks": {"_suggest", "pooling"},
+    "data": {"_io", "_suggest"},
+    "training": {"_io", "_eval_mode", "_suggest", "data", "pooling"},
+    "robustness": {"_io", "_eval_mode", "_suggest", "tabular"},
     "records": set(),
-    "pairs": {"records"},
-    "runs": {"files"},
-    "known_trainings": {"files", "runs"},
+    "labels": {"records"},
+    "statistics": {"records"},
+    "runs": {"_io"},
+    "known_trainings": {"_io", "runs"},
     "study": PARTS,
-    "report": {"columns", "files", "pairs", "pooling", "records", "runs", "tabular"},
+    "report": {"_io", "labels", "pooling", "records", "runs", "statistics", "tabular"},
     "foveapool": PARTS | {"study", "report"},
     "demo": PARTS | {"study", "report", "foveapool"},
     "cli": PARTS | {"study", "report", "foveapool", "demo"},
@@ -139,7 +139,7 @@ def test_imports_point_one_way():
     ("file", "line", "other"),
     [
         ("pooling/grid.py", "from ..surgery.find import x", "surgery"),
-        ("pooling/solvers/dense.py", "from ... import networks", "networks"),
+        ("pooling/solvers/reference.py", "from ... import networks", "networks"),
         ("pooling/solve.py", "import foveapool.report", "report"),
         ("pooling/__init__.py", "from foveapool.data import x", "data"),
         ("surgery/find.py", "from foveapool import solve_pooling", "foveapool"),
@@ -167,9 +167,9 @@ def test_allowed_imports_pass(tmp_path):
     files = {
         "__init__.py": "from .pooling.grid import x\nfrom foveapool import surgery",
         "pooling/grid.py": "import torch\nfrom . import scatter\nfrom .solvers.dense import x",
-        "pooling/solvers/dense.py": "from ..grid import x\nfrom .. import scatter",
+        "pooling/solvers/reference.py": "from ..grid import x\nfrom .. import scatter",
         "surgery/find.py": "from foveapool.pooling import x\nfrom foveapool import pooling",
-        "study/trials.py": "from .. import pooling, records, robustness, surgery",
+        "study/rows.py": "from .. import pooling, records, robustness, surgery",
         "demo.py": "import foveapool as fp\nfrom .report.figures import x",
         "cli/main.py": "import foveapool.demo\nfrom ..study import x",
     }

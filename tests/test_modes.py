@@ -3,7 +3,7 @@
 import pytest
 from torch import nn
 
-from foveapool.modes import evaluating
+from foveapool._eval_mode import evaluating
 
 
 class Merges(nn.Linear):

@@ -8,8 +8,8 @@ from math import isnan
 import pytest
 from scipy import stats
 
-from foveapool.pairs import adjust_by_holm, compare, paired_p_value
 from foveapool.records import Row, append_rows, moments, read_rows
+from foveapool.statistics import adjust_by_holm, compare, paired_p_value
 
 
 def row(pooling, *values, seeds="0-2"):

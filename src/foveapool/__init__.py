@@ -1,15 +1,15 @@
 """foveapool learns the pooling of convolutional networks from data, in closed form."""
 
 from foveapool.pooling.accumulate import ScatterAccumulator, compute_scatter
+from foveapool.pooling.baselines import RIVALS, rival
+from foveapool.pooling.functional import linear_pool2d
 from foveapool.pooling.least_squares import Mixing
 from foveapool.pooling.mixing import ChannelMixing, MixingPool2d
-from foveapool.pooling.module import LinearPool2d, linear_pool2d
+from foveapool.pooling.module import LinearPool2d
 from foveapool.pooling.moments import ChannelMoments, Moments
 from foveapool.pooling.operator import PoolingOperator
-from foveapool.pooling.report import PoolingReport, pooling_report
-from foveapool.pooling.rivals import RIVALS, rival
 from foveapool.pooling.scatter import Scatter
-from foveapool.pooling.solve import solve_pooling, sweep_pooling
+from foveapool.pooling.solve import PoolingReport, pooling_report, solve_pooling, sweep_pooling
 from foveapool.surgery.adapter import load, save
 from foveapool.surgery.capture import capture
 from foveapool.surgery.estimator import ClosedFormPooling

@@ -13,21 +13,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from foveapool.pairs import compare
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.records import ERROR, Row
-from foveapool.report.collect import account_of
 from foveapool.report.figures import operator_figure, save_figure
 from foveapool.report.operator_files import with_examples
 from foveapool.report.page import write_accounts
+from foveapool.report.sources import account_of
 from foveapool.report.tables import Key, setting, with_spread
 from foveapool.runs import Runs
-from foveapool.study.conduct import conduct
+from foveapool.statistics import compare
 from foveapool.study.engine import Done, Engine, Here, Processes, in_order
-from foveapool.study.maps import maps_of_fit
+from foveapool.study.loading import maps_of_fit
 from foveapool.study.presets import read_preset
+from foveapool.study.runner import conduct
+from foveapool.study.spec import Means, Training
 from foveapool.study.study import Study
-from foveapool.study.training import Means, Training
 
 # The lines of the table, in the order of the preset's arms.
 NAMES = (

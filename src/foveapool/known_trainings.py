@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from foveapool.files import check_file_place, held, replacing
+from foveapool._io import check_file_place, held, replacing
 from foveapool.runs import Finished, as_text, digest, result_fault
 
 HEADER = {"format": "foveapool-trainings", "version": 1}

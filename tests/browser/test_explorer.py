@@ -9,9 +9,9 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
 from foveapool.pooling.operator import PoolingOperator
-from foveapool.report.collect import EXAMPLE, example_account
 from foveapool.report.examples import Examples
 from foveapool.report.page import write_accounts
+from foveapool.report.sources import EXAMPLE, example_account
 
 from .explorer import Explorer, number
 

@@ -8,10 +8,10 @@ from selenium.webdriver.support.ui import WebDriverWait
 
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.records import ERROR, VALIDATION, Row
-from foveapool.report.accounts import Account, Curve, Family
-from foveapool.report.collect import EXAMPLE, example_account
 from foveapool.report.examples import Examples
 from foveapool.report.page import write_accounts
+from foveapool.report.run_summary import Account, Curve, Family
+from foveapool.report.sources import EXAMPLE, example_account
 
 from .conftest import ROOT, colours, resize
 from .explorer import Explorer

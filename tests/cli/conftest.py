@@ -2,7 +2,7 @@
 
 import pytest
 
-from foveapool.study.trial import Trial
+from foveapool.study.job import Trial
 
 from ..study.small import TINY
 

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from foveapool.cli import data as command
 from foveapool.data import registry
-from foveapool.data.fetch import file_md5
+from foveapool.data.download import file_md5
 
 from ..data.oracles import TINY_CIFAR10, TINY_SVHN, write_cifar10, write_svhn
 from ..data.server import serving

@@ -9,19 +9,19 @@ import torch
 from typer.testing import CliRunner
 
 from foveapool.cli.main import application
-from foveapool.cli.trained import trained_network
 from foveapool.data.batches import plain_batches, resident
-from foveapool.data.npz import write_npz
+from foveapool.data.user_data import write_npz
 from foveapool.networks.build import build
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.records import Row, append_rows
 from foveapool.report import figures
 from foveapool.runs import Runs
-from foveapool.study.conduct import conduct
 from foveapool.study.engine import Engine, Here
+from foveapool.study.loading import trained_network
+from foveapool.study.runner import conduct
 from foveapool.study.setting import Setting
+from foveapool.study.spec import Means, Source
 from foveapool.study.study import Arm, Study
-from foveapool.study.training import Means, Source
 from foveapool.training.loop import train
 from foveapool.training.recipe import Recipe
 

@@ -6,12 +6,12 @@ import pytest
 from typer.testing import CliRunner
 
 from foveapool.cli.main import application
-from foveapool.data.npz import write_npz
+from foveapool.data.user_data import write_npz
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.report.examples import Examples
 from foveapool.runs import Runs
 from foveapool.study.engine import in_order
-from foveapool.study.protocol import run_training
+from foveapool.study.worker import run_training
 
 from ..report.pages import Page
 from ..study.small import CPU, training

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from foveapool.cli.main import application
 from foveapool.records import ERROR, VALIDATION, Row, append_rows, moments
-from foveapool.study.trials import DIVERGED
+from foveapool.study.rows import DIVERGED
 
 BEST, OTHER = (20.0, 21.5, 20.25), (40.0, 41.0, 39.5)
 

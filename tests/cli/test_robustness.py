@@ -9,12 +9,12 @@ from typer.testing import CliRunner
 
 from foveapool.cli import measured
 from foveapool.cli.main import application
-from foveapool.data.npz import write_npz
+from foveapool.data.user_data import write_npz
 from foveapool.records import read_rows
 from foveapool.runs import Runs
-from foveapool.study.protocol import run_training
 from foveapool.study.setting import Pool, Setting
-from foveapool.study.training import Means, Source, Training
+from foveapool.study.spec import Means, Source, Training
+from foveapool.study.worker import run_training
 from foveapool.training.recipe import Recipe
 
 from ..training.toys import toy_data
@@ -150,7 +150,7 @@ def test_a_generated_set_is_evaluated_from_its_folder(runs, data, tmp_path):
 
 
 def test_drawn_ice_is_said_once(data, tmp_path, monkeypatch):
-    monkeypatch.setattr("foveapool.robustness.frost._installed", lambda: None)
+    monkeypatch.setattr("foveapool.robustness.weather._installed", lambda: None)
     words = ["--out", tmp_path / "toy-C", "--names", "frost", "--device", "cpu"]
     done = foveapool("robustness", "generate", data, *words)
     (note,) = [line for line in done.stderr.splitlines() if line.startswith("note: ")]

@@ -8,8 +8,8 @@ import shutil
 import pytest
 
 from foveapool.records import ERROR, Row, append_rows, read_rows
+from foveapool.study.job import Trial
 from foveapool.study.presets import preset_names, read_preset
-from foveapool.study.trial import Trial
 
 from ..study.small import TINY
 from .studying import QUICK, refused, run

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from foveapool.known_trainings import KnownTrainings
-from foveapool.study.trial import Trial
+from foveapool.study.job import Trial
 
 from ..study.small import TINY
 from .studying import QUICK, refused, run

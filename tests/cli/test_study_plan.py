@@ -5,13 +5,13 @@ from typer.testing import CliRunner
 
 from foveapool.cli.main import application
 from foveapool.cli.study import _changes, _time
-from foveapool.networks.choices import PLACEMENTS
+from foveapool.networks.sites import PLACEMENTS
 from foveapool.records import COLUMNS
-from foveapool.report.told import in_words
-from foveapool.study.conduct import Plan
+from foveapool.report.describe import in_words
+from foveapool.study.job import Trial
+from foveapool.study.preflight import Plan
 from foveapool.study.presets import read_preset
 from foveapool.study.setting import Pool
-from foveapool.study.trial import Trial
 
 from ..study.small import training
 

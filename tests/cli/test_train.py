@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 from foveapool.cli import train as command
 from foveapool.cli.main import application
-from foveapool.cli.trained import trained_network
 from foveapool.data.registry import load_data
+from foveapool.study.loading import trained_network
 from foveapool.training.checkpoint import CHECKPOINT, RunFolder
 from foveapool.training.recipe import Recipe, paper_recipe
 

@@ -11,14 +11,14 @@ from typer.testing import CliRunner
 from foveapool.cli import measured as measuring
 from foveapool.cli.main import application
 from foveapool.cli.measured import Asked, measured
-from foveapool.cli.trained import trained_network
-from foveapool.data.npz import write_npz
+from foveapool.data.user_data import write_npz
 from foveapool.pooling.storage import load_tensors, save_tensors
 from foveapool.runs import Runs
-from foveapool.study import training as study_training
-from foveapool.study.protocol import run_training
+from foveapool.study import spec as study_training
+from foveapool.study.loading import trained_network
 from foveapool.study.setting import Pool, Setting
-from foveapool.study.training import Means, Source, Training
+from foveapool.study.spec import Means, Source, Training
+from foveapool.study.worker import run_training
 from foveapool.training.recipe import Recipe
 
 from ..training.toys import toy_data, toy_images

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from foveapool.data import archive as archive_module
-from foveapool.data.archive import unpack
+from foveapool.data import download as archive_module
+from foveapool.data.download import unpack
 
 FILES = {"set/one": b"1" * 5000, "set/two": b"22"}
 

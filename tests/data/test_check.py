@@ -9,7 +9,7 @@ import pytest
 
 from foveapool.data.check import check_counts, check_files, class_counts
 from foveapool.data.cifar import CIFAR10, CIFAR100
-from foveapool.data.fetch import file_md5
+from foveapool.data.download import file_md5
 from foveapool.data.official import read_official
 from foveapool.data.svhn import SVHN
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from foveapool.data.content import content_of
+from foveapool.data.registry import content_of
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from foveapool.data import fetch as fetch_module
-from foveapool.data.fetch import fetch, file_md5
+from foveapool.data import download as fetch_module
+from foveapool.data.download import fetch, file_md5
 
 from .server import Site
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from foveapool.data.folder import read_folder
+from foveapool.data.user_data import read_folder
 
 
 def save(path: Path, pixels: np.ndarray) -> np.ndarray:

@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from foveapool.data.batches import plain_batches, resident
-from foveapool.data.normalise import normaliser
+from foveapool.data.batches import normaliser, plain_batches, resident
 
 from ..training.toys import toy_data
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from foveapool.data.images import Augmentation, DataSet, Images
-from foveapool.data.npz import read_npz, write_npz
+from foveapool.data.user_data import read_npz, write_npz
 
 RANDOM = np.random.default_rng(0)
 

@@ -10,8 +10,8 @@ import torch
 from PIL import Image
 
 from foveapool.data import registry
-from foveapool.data.npz import write_npz
 from foveapool.data.registry import NAMES, load_data, official_set, packed_path, resolve_root
+from foveapool.data.user_data import write_npz
 
 from .oracles import (
     TINY_CIFAR10,

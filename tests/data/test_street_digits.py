@@ -7,8 +7,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from foveapool.data.glyphs import ATLAS, atlas, row_depths
-from foveapool.data.street_digits import street_digits
+from foveapool.data.street_digits import ATLAS, atlas, row_depths, street_digits
 
 
 @pytest.fixture(scope="module")

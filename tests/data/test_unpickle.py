@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from foveapool.data.unpickle import read_batch
+from foveapool.data.cifar import read_batch
 
 from .oracles import python2_pickle, python_batch, random_images, write
 

@@ -6,12 +6,11 @@ from torch import nn
 from torch.nn import functional as F
 
 from foveapool.networks.build import build
-from foveapool.networks.choices import FORMS, PoolingChoice, paths
 from foveapool.networks.cnn import CNN
 from foveapool.networks.resnet import PreActResNet18
-from foveapool.networks.sites import halved
+from foveapool.networks.sites import FORMS, PoolingChoice, halved, paths
+from foveapool.pooling.baselines import rival
 from foveapool.pooling.module import LinearPool2d
-from foveapool.pooling.rivals import rival
 
 from ..pooling.shifts import as_mixing, shifts
 

@@ -6,11 +6,11 @@ from torch import nn
 from torch.nn import functional as F
 
 from foveapool.networks.build import NETWORKS, build, initialise
-from foveapool.networks.choices import PLACEMENTS
 from foveapool.networks.cnn import CNN
 from foveapool.networks.resnet import PreActResNet18
+from foveapool.networks.sites import PLACEMENTS
+from foveapool.pooling.baselines import RIVALS, rival
 from foveapool.pooling.module import LinearPool2d
-from foveapool.pooling.rivals import RIVALS, rival
 from foveapool.surgery.capture import inputs_of
 
 IMAGES = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))

@@ -31,7 +31,7 @@ def krylov_of_large_maps(
     """The default solver without its own way with small maps."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(krylov, "SMALL", 0)
-        return krylov.solve(pencil, components, tolerance, start)
+        return krylov.solve_krylov(pencil, components, tolerance, start)
 
 
 ROUTES: dict[str, Solver] = {**SOLVERS, "krylov of large maps": krylov_of_large_maps}

@@ -11,7 +11,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from foveapool.pooling.module import LinearPool2d, linear_pool2d
+from foveapool.pooling.functional import linear_pool2d
+from foveapool.pooling.module import LinearPool2d
 
 from .random_layers import (
     IN_SHAPE,

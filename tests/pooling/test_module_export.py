@@ -12,7 +12,8 @@ import torch
 from safetensors.torch import load_model, save_model
 from torch import Tensor, nn
 
-from foveapool.pooling.module import LinearPool2d, linear_pool2d
+from foveapool.pooling.functional import linear_pool2d
+from foveapool.pooling.module import LinearPool2d
 
 IN_SHAPE, OUT_SHAPE = (4, 6), (2, 3)
 FORMATS = [torch.contiguous_format, torch.channels_last]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from foveapool.pooling.moments import ChannelMoments, Moments
-from foveapool.pooling.sampling import random_bins
+from foveapool.pooling.validation import random_bins
 
 from .oracles import class_maps
 

@@ -8,9 +8,9 @@ import torch
 from torch.autograd import forward_ad
 from torch.utils.flop_counter import FlopCounterMode
 
-from foveapool.pooling import product
+from foveapool.pooling import functional
+from foveapool.pooling.functional import own_product, pooled_by_sample
 from foveapool.pooling.module import LinearPool2d
-from foveapool.pooling.product import own_product, pooled_by_sample
 
 ROWS, INPUTS = 6, 10
 
@@ -131,8 +131,8 @@ def own_on_the_cpu(monkeypatch):
     def seen(*operands):
         raise Seen
 
-    monkeypatch.setattr(product, "DEVICES", ("cpu",))
-    monkeypatch.setattr(product, "own_product", seen)
+    monkeypatch.setattr(functional, "DEVICES", ("cpu",))
+    monkeypatch.setattr(functional, "own_product", seen)
 
 
 def pooled(given, trained=False):
@@ -158,13 +158,13 @@ def test_a_cpu_multiplies_all_samples_at_once_where_they_have_few_channels(
     places, channels, at_once, monkeypatch
 ):
     asked = []
-    plain = product.pooled_at_once
+    plain = functional.pooled_at_once
 
     def watched(*given):
         asked.append(given)
         return plain(*given)
 
-    monkeypatch.setattr(product, "pooled_at_once", watched)
+    monkeypatch.setattr(functional, "pooled_at_once", watched)
     rows, maps = torch.randn(3, places), torch.randn(2, places, channels)
     found = pooled((rows, maps, None))
     torch.testing.assert_close(found, formula(rows, maps), rtol=1e-4, atol=1e-3)
@@ -221,10 +221,10 @@ def test_a_network_with_it_trains_past_a_layer_that_works_in_place(
     network = torch.nn.Sequential(torch.nn.Conv2d(3, 32, 1), pool, torch.nn.ReLU(inplace=True))
     x = torch.randn(2, 3, 8, 8).to(memory_format=torch.channels_last)
     asked, own = [], own_product
-    monkeypatch.setattr(product, "own_product", lambda *each: asked.append(each) or own(*each))
+    monkeypatch.setattr(functional, "own_product", lambda *each: asked.append(each) or own(*each))
     gradients = []
     for devices in (("cpu",), ("cuda",)):
-        monkeypatch.setattr(product, "DEVICES", devices)
+        monkeypatch.setattr(functional, "DEVICES", devices)
         network.zero_grad()
         network(x).square().sum().backward()
         gradients.append([each.grad.clone() for each in network.parameters()])

@@ -13,9 +13,8 @@ from torch.nn import functional
 
 from foveapool.pooling import grid
 from foveapool.pooling.accumulate import compute_scatter
-from foveapool.pooling.report import ALPHAS, pooling_report
 from foveapool.pooling.scatter import Scatter
-from foveapool.pooling.solve import solve_pooling, sweep_pooling
+from foveapool.pooling.solve import ALPHAS, pooling_report, solve_pooling, sweep_pooling
 
 SHAPE, OUT_SHAPE = (12, 14), (6, 7)
 

@@ -8,9 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from foveapool.pooling.grid import average_weights, coordinates
+from foveapool.pooling.grid import average_weights, coordinates, resample_weights, scaled_out_shape
 from foveapool.pooling.module import LinearPool2d
-from foveapool.pooling.resample import resample_weights, scaled_out_shape
 
 # Old input and output, new input: steps between outputs are whole pixels, the same before and after
 WHOLE_STEPS = [

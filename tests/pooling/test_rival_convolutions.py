@@ -9,8 +9,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from foveapool.pooling.convolving import CoordConvolution, FullConvolution, LowRankConvolution
-from foveapool.pooling.rivals import rival
+from foveapool.pooling.baselines import rival
+from foveapool.pooling.baselines.convolutions import (
+    CoordConvolution,
+    FullConvolution,
+    LowRankConvolution,
+)
 
 from .trained_rivals import CONVOLVING, SIZES, Shape, random_maps, sizes, trained
 

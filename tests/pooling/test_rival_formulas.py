@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from foveapool.pooling import grid
+from foveapool.pooling.baselines import LocalSgdPool, rival
 from foveapool.pooling.module import LinearPool2d
-from foveapool.pooling.rivals import LocalSgdPool, rival
 
 from .trained_rivals import LINEAR, Shape, random_maps, sizes, trained
 

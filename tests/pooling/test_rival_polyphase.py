@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from foveapool.pooling.polyphase import (
+from foveapool.pooling.baselines.polyphase import (
     AdaptivePolyphasePool,
     LearnedPolyphasePool,
     PolyphasePool,

@@ -6,9 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from foveapool.networks.choices import FORMS
-from foveapool.pooling.published import PUBLISHED, published_form
-from foveapool.pooling.rivals import RIVALS, rival
+from foveapool.networks.sites import FORMS
+from foveapool.pooling.baselines import PUBLISHED, RIVALS, published_form, rival
 
 from .trained_rivals import CONVOLVING, LINEAR, NAMES
 

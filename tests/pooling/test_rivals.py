@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from foveapool.pooling.rivals import LocalSgdPool, rival
+from foveapool.pooling.baselines import LocalSgdPool, rival
 
 from .trained_rivals import (
     CONVOLVING,

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foveapool.pooling.moments import ChannelMoments
-from foveapool.pooling.sampling import BINS, EQUAL, HALVINGS, kept_bins, random_bins
+from foveapool.pooling.validation import BINS, EQUAL, HALVINGS, kept_bins, random_bins
 
 from .oracles import class_maps
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from foveapool.pooling.accumulate import compute_scatter
-from foveapool.pooling.precision import float32_products
+from foveapool.pooling.gram import float32_products
 from foveapool.pooling.scatter import Scatter
 
 from .oracles import algorithm_1, class_maps

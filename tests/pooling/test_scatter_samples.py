@@ -8,7 +8,7 @@ from torch import Tensor
 
 from foveapool.pooling.accumulate import ScatterAccumulator, compute_scatter
 from foveapool.pooling.moments import ChannelMoments
-from foveapool.pooling.sampling import BINS, random_bins
+from foveapool.pooling.validation import BINS, random_bins
 
 from .oracles import algorithm_1, by_frequency, class_maps, distance
 from .scatters import assert_equal

@@ -12,8 +12,7 @@ from torch import Tensor
 
 from foveapool.pooling import grid
 from foveapool.pooling.accumulate import compute_scatter
-from foveapool.pooling.signs import SIGNS, apply_signs
-from foveapool.pooling.solve import solve_pooling
+from foveapool.pooling.solve import SIGNS, apply_signs, solve_pooling
 
 Shape = tuple[int, ...]
 

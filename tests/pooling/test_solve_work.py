@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from foveapool.pooling.blocks import map_blocks, one_thread, share_out
+from foveapool.pooling.eigenproblem import map_blocks, one_thread, share_out
 from foveapool.pooling.grid import penalty
 from foveapool.pooling.solve import solve_pooling, sweep_pooling
 from foveapool.pooling.solvers import SOLVERS

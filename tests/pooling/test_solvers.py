@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from foveapool.pooling.solvers import SOLVERS, Eigenpairs, Matrices, Pencil, krylov
-from foveapool.pooling.solvers.preconditioner import inverse_factor
+from foveapool.pooling.solvers.pencil import inverse_factor
 
 from .eigenproblems import (
     ALPHAS,
@@ -139,7 +139,7 @@ def test_the_iterative_solver_needs_no_help_from_lapack(route, alpha, monkeypatc
     def refuse(*arguments: object) -> Eigenpairs:
         raise AssertionError("handed to the dense solver")
 
-    monkeypatch.setattr(krylov.dense, "solve", refuse)
+    monkeypatch.setattr(krylov, "solve_dense", refuse)
     for case in CASES:
         exact = realistic(case, alpha)
         pairs = ROUTES[route](exact.pencil, 2, 1e-8, None)

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from foveapool.pooling.rivals import rival
+from foveapool.pooling.baselines import rival
 
 Shape = tuple[int, int]
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from foveapool.pooling.weighting import class_sums, weighted_difference
+from foveapool.pooling.gram import class_sums, weighted_difference
 
 DEVICES = [
     "cpu",

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from foveapool.pooling.rivals import RIVALS, rival
+from foveapool.pooling.baselines import RIVALS, rival
 
 Shape = tuple[int, int]
 

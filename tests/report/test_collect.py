@@ -14,12 +14,12 @@ import torch
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.records import ERROR, VALIDATION
 from foveapool.report import operator_files
-from foveapool.report.collect import EXAMPLE, account_of, example_account, last_run
 from foveapool.report.examples import Examples, examples_path
 from foveapool.report.operator_files import with_examples
 from foveapool.report.page import page
-from foveapool.study.conduct import conduct
+from foveapool.report.sources import EXAMPLE, account_of, example_account, last_run
 from foveapool.study.presets import read_preset
+from foveapool.study.runner import conduct
 
 from ..study.small import WHOLE, engine
 from .pages import Page, operator

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import foveapool as fp
-from foveapool.report.collect import account_of
+from foveapool.report.sources import account_of
 
 from .pages import operator
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from foveapool.report.collect import account_of
+from foveapool.report.describe import TrainingFolder
 from foveapool.report.operator_files import file_families, training_families
-from foveapool.report.told import TrainingFolder
+from foveapool.report.sources import account_of
 from foveapool.study.setting import Pool
 
 from ..study.small import training

@@ -10,7 +10,7 @@ import torch
 import foveapool as fp
 from foveapool.pooling.grid import penalty
 from foveapool.report.examples import Examples
-from foveapool.report.packing import in_bytes, packed_examples, packed_operator
+from foveapool.report.markup import in_bytes, packed_examples, packed_operator
 
 from .pages import operator, unpacked
 

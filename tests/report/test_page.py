@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from foveapool.records import ERROR, LESS, P_VALUE, VALIDATION, Row
-from foveapool.report.accounts import Account, Curve, Family, families
 from foveapool.report.examples import Examples
 from foveapool.report.page import page, write_accounts, write_page
+from foveapool.report.run_summary import Account, Curve, Family, families
 
 from .pages import Page, operator, unpacked
 

@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from foveapool.records import ERROR, VALIDATION, Row, moments
-from foveapool.report.ranking import ranking_table
+from foveapool.report.tables import ranking_table
 
 BEST, NEXT, LAST = (18.0, 19.5, 18.5), (18.5, 19.25, 19.5), (40.0, 41.0, 39.5)
 

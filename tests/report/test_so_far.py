@@ -4,14 +4,14 @@ from dataclasses import fields, replace
 
 import pytest
 
-from foveapool.columns import place
+from foveapool.labels import place
 from foveapool.records import ERROR
-from foveapool.report.collect import account_of
+from foveapool.report.sources import account_of
 from foveapool.report.tables import place as place_of
-from foveapool.study.conduct import conduct
 from foveapool.study.presets import read_preset
+from foveapool.study.runner import conduct
 from foveapool.study.setting import Pool, Setting
-from foveapool.study.training import Source, Training
+from foveapool.study.spec import Source, Training
 from foveapool.training.recipe import Recipe
 
 from ..study.small import engine

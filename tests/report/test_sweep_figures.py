@@ -7,8 +7,7 @@ import pytest
 import torch
 
 import foveapool as fp
-from foveapool.pooling.report import pooling_report
-from foveapool.pooling.solve import sweep_pooling
+from foveapool.pooling.solve import pooling_report, sweep_pooling
 from foveapool.report.figures import radius_figure, separability_figure
 
 from .drawn import assert_legible, points, texts

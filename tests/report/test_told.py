@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from foveapool.report.told import in_words
+from foveapool.report.describe import in_words
 from foveapool.study.setting import Pool, Setting
-from foveapool.study.training import Source, Training
+from foveapool.study.spec import Source, Training
 from foveapool.training.recipe import Recipe
 
 from .choices import UNUSUAL

@@ -5,9 +5,9 @@ import warnings
 
 import pytest
 
-from foveapool.report.accounts import Curve
+from foveapool.report.describe import read_curve
 from foveapool.report.figures import curves_figure
-from foveapool.report.told import read_curve
+from foveapool.report.run_summary import Curve
 
 from .drawn import assert_legible, points
 

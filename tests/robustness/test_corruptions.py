@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from foveapool.robustness import groups
+from foveapool.robustness import names
 from foveapool.robustness.corruptions import CORRUPTIONS, block_length, corrupt
 
 from .perturbation_oracles import pictures
@@ -46,11 +46,11 @@ def test_the_table_has_the_authors_parameters(name):
 
 
 def test_the_groups_are_those_of_the_metrics():
-    assert tuple(NAMES) == groups.ALL_CORRUPTIONS
+    assert tuple(NAMES) == names.ALL_CORRUPTIONS
     standard = [name for name in NAMES if CORRUPTIONS[name].standard]
-    assert tuple(standard) == groups.STANDARD_CORRUPTIONS
+    assert tuple(standard) == names.STANDARD_CORRUPTIONS
     geometric = {name for name in standard if CORRUPTIONS[name].group == "geometric"}
-    assert geometric == set(groups.GEOMETRIC_CORRUPTIONS)
+    assert geometric == set(names.GEOMETRIC_CORRUPTIONS)
     kinds = {"noise", "geometric", "weather", "digital"}
     assert {corruption.group for corruption in CORRUPTIONS.values()} == kinds
 

@@ -9,13 +9,21 @@ import torch
 from PIL import Image
 from scipy import ndimage
 
-from foveapool.robustness.blur import defocus_kernel
-from foveapool.robustness.edges import canny, distance_to, equalise
-from foveapool.robustness.filters import correlate, fold, gaussian
-from foveapool.robustness.fog import fog_maps
-from foveapool.robustness.motion import motion_blur, motion_weights
-from foveapool.robustness.resample import box_shrink, magnify, repeat_pixels
-from foveapool.robustness.zoom import clipped_zoom, zoom_geometry
+from foveapool.robustness.blur import clipped_zoom, defocus_kernel, zoom_geometry
+from foveapool.robustness.filters import (
+    box_shrink,
+    canny,
+    correlate,
+    distance_to,
+    equalise,
+    fold,
+    gaussian,
+    magnify,
+    motion_blur,
+    motion_weights,
+    repeat_pixels,
+)
+from foveapool.robustness.weather import fog_maps
 
 from . import corruption_oracles, spatter_oracle
 from .authors import scripted

@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 
 from foveapool.robustness.corruptions import corrupt
-from foveapool.robustness.frost import drawn_frost, frost_pictures
+from foveapool.robustness.weather import drawn_frost, frost_pictures
 
 from .perturbation_oracles import pictures
 

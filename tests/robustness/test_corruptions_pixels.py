@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from foveapool.robustness.corruptions import CORRUPTIONS
-from foveapool.robustness.frost import drawn_frost
+from foveapool.robustness.weather import drawn_frost
 
 from . import corruption_oracles as oracles
 from .authors import scripted

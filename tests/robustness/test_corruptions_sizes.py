@@ -6,8 +6,8 @@ import torch
 
 from foveapool.robustness.blur import defocus_kernel
 from foveapool.robustness.corruptions import CORRUPTIONS, corrupt
-from foveapool.robustness.levels import scale_of
-from foveapool.robustness.resample import layer_shape
+from foveapool.robustness.filters import layer_shape
+from foveapool.robustness.quantize import scale_of
 
 from .perturbation_oracles import pictures
 

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from foveapool.robustness.corruptions import CORRUPTIONS
-from foveapool.robustness.groups import ALL_PERTURBATIONS
+from foveapool.robustness.names import ALL_PERTURBATIONS
 from foveapool.robustness.perturbations import PERTURBATIONS
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "robustness.md"

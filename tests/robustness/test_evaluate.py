@@ -7,13 +7,13 @@ import pytest
 import torch
 from torch import nn
 
-from foveapool.robustness.corruption_metrics import CorruptionTable
 from foveapool.robustness.corruptions import corrupt
+from foveapool.robustness.errors import CorruptionTable
 from foveapool.robustness.evaluate import evaluate
-from foveapool.robustness.flip_metrics import FlipTable
-from foveapool.robustness.generate import generate_corruptions, generate_perturbations
+from foveapool.robustness.flips import FlipTable
 from foveapool.robustness.perturbations import perturb
 from foveapool.robustness.result import RobustnessResult, mean_of
+from foveapool.robustness.sets import generate_corruptions, generate_perturbations
 
 from .toys import toy_images, toy_labels, toy_model, toy_normalise
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from foveapool.robustness.groups import GEOMETRIC_PERTURBATIONS, PERTURBATION_FILES
+from foveapool.robustness.names import GEOMETRIC_PERTURBATIONS, PERTURBATION_FILES
 from foveapool.robustness.perturbations import PERTURBATIONS, perturb, perturbed
 
 from . import perturbation_oracles as oracles

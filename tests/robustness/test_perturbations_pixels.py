@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from foveapool.robustness import sequences
-from foveapool.robustness.draws import Draws
 from foveapool.robustness.perturbations import PERTURBATIONS, perturb
-from foveapool.robustness.spatter import lay_water, wet_places
+from foveapool.robustness.rng import Draws
+from foveapool.robustness.weather import lay_water, wet_places
 
 from . import perturbation_oracles as oracles
 

@@ -11,9 +11,10 @@ import pytest
 import torch
 
 from foveapool.robustness.corruptions import block_length, corrupt
-from foveapool.robustness.generate import generate_corruptions, generate_perturbations
 from foveapool.robustness.perturbations import perturb
 from foveapool.robustness.sets import (
+    generate_corruptions,
+    generate_perturbations,
     new_array,
     open_corruption,
     open_perturbation,
@@ -224,7 +225,7 @@ SLOW = """
 import sys, time
 from pathlib import Path
 import torch
-import foveapool.robustness.generate as room
+import foveapool.robustness.sets as room
 corrupt, parts = room.corrupt, []
 def slow(*given):
     parts.append(given)

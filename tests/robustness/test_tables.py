@@ -5,17 +5,16 @@ from dataclasses import replace
 
 import pytest
 
-from foveapool.robustness.compare import corruption_ratios, perturbation_ratios
-from foveapool.robustness.corruption_metrics import CorruptionTable
+from foveapool.robustness.compare import corruption_ratios, paper, perturbation_ratios
 from foveapool.robustness.corruptions import CORRUPTIONS
-from foveapool.robustness.flip_metrics import FlipTable
-from foveapool.robustness.groups import (
+from foveapool.robustness.errors import CorruptionTable
+from foveapool.robustness.flips import FlipTable
+from foveapool.robustness.names import (
     GEOMETRIC_CORRUPTIONS,
     GEOMETRIC_PERTURBATIONS,
     PERTURBATION_FILES,
     STANDARD_CORRUPTIONS,
 )
-from foveapool.robustness.paper import paper
 from foveapool.robustness.perturbations import PERTURBATIONS
 from foveapool.robustness.result import RobustnessResult, mean_of
 from foveapool.robustness.tables import NEIGHBOURS, tables

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 from foveapool.runs import Runs
 from foveapool.study.engine import Engine, Here
+from foveapool.study.job import scatter_at, solved
 from foveapool.study.setting import Pool, Setting
-from foveapool.study.training import Means, Source, Training
-from foveapool.study.trial import scatter_at, solved
+from foveapool.study.spec import Means, Source, Training
 from foveapool.training.recipe import Recipe
 
 SOURCE = Source("street-digits", options={"train_size": 160, "test_size": 64})

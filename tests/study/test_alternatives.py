@@ -5,9 +5,10 @@ from functools import partial
 import pytest
 
 from foveapool.records import ERROR, VALIDATION
-from foveapool.study.conduct import conduct, plan, so_far
+from foveapool.study.preflight import plan
 from foveapool.study.presets import read_preset
-from foveapool.study.select import Halving, Search, select
+from foveapool.study.runner import conduct, so_far
+from foveapool.study.search import Halving, Search, select
 from foveapool.study.setting import Pool, Setting
 from foveapool.study.study import Arm, Study, run_study
 from foveapool.training.recipe import Recipe

@@ -15,12 +15,13 @@ from foveapool.data.images import Images
 from foveapool.data.registry import load_data
 from foveapool.records import ERROR, LESS, P_VALUE, VALIDATION, read_rows
 from foveapool.runs import Runs
-from foveapool.study import fits, training
-from foveapool.study.conduct import check_space, conduct, plan, so_far
+from foveapool.study import fits, spec
+from foveapool.study.job import Trial, scatter_at
+from foveapool.study.preflight import check_space, plan
 from foveapool.study.presets import read_preset
-from foveapool.study.training import Source
-from foveapool.study.trial import Trial, scatter_at
-from foveapool.study.trials import no_numbers
+from foveapool.study.rows import no_numbers
+from foveapool.study.runner import conduct, so_far
+from foveapool.study.spec import Source
 
 from .small import CPU, TINY, WHOLE, engine
 
@@ -221,7 +222,7 @@ def test_the_search_never_sees_the_test_images(tmp_path, monkeypatch):
         return replace(data, test=Images(noise, labels, data.test.classes))
 
     def tables(name):
-        training._loaded.cache_clear()
+        spec._loaded.cache_clear()
         found = conduct(study_of(tmp_path, SEARCH), engine(tmp_path / name))
         return found, dict(
             (result["training"], result["error"] + result["loss"])
@@ -231,10 +232,10 @@ def test_the_search_never_sees_the_test_images(tmp_path, monkeypatch):
 
     try:
         own, own_parts = tables("own")
-        monkeypatch.setattr(training, "load_data", spoilt)
+        monkeypatch.setattr(spec, "load_data", spoilt)
         other, other_parts = tables("spoilt")
     finally:
-        training._loaded.cache_clear()
+        spec._loaded.cache_clear()
     assert own.selection == other.selection and len(own.selection) == 2
     assert own_parts == other_parts and len(own_parts) == 1 + 2
     # Others they are: the trials see them.

@@ -3,8 +3,8 @@
 import pytest
 
 from foveapool.networks.build import build
-from foveapool.pooling.rivals import rival
-from foveapool.study.cost import multiply_adds, parameters
+from foveapool.pooling.baselines import rival
+from foveapool.study.worker import multiply_adds, parameters
 
 W = 4
 

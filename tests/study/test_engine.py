@@ -13,9 +13,9 @@ import torch
 
 from foveapool.runs import Runs
 from foveapool.study import engine as module
-from foveapool.study.engine import Engine, Outcome, Processes, in_order
-from foveapool.study.protocol import run_training
-from foveapool.study.trials import no_numbers
+from foveapool.study.engine import Engine, Processes, in_order
+from foveapool.study.rows import no_numbers
+from foveapool.study.worker import Outcome, run_training
 from foveapool.training.metrics import METRICS
 
 from .small import CPU, engine, training

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from foveapool.pooling.grid import windows
-from foveapool.study.enough import check_images
-from foveapool.study.select import Search
+from foveapool.study.preflight import check_images
+from foveapool.study.search import Search
 from foveapool.study.setting import Setting
+from foveapool.study.spec import Source
 from foveapool.study.study import Arm, Study
-from foveapool.study.training import Source
 
 from .small import CPU, RECIPE, SOURCE
 

@@ -8,9 +8,9 @@ import pytest
 from foveapool.runs import Runs
 from foveapool.study import fits
 from foveapool.study.fits import fits_of
-from foveapool.study.protocol import run_training
+from foveapool.study.job import scatter_at, solved
 from foveapool.study.setting import Pool
-from foveapool.study.trial import scatter_at, solved
+from foveapool.study.worker import run_training
 
 from .small import CPU, training
 

@@ -11,11 +11,11 @@ from foveapool.pooling.storage import load_tensors, save_tensors
 from foveapool.runs import Runs
 from foveapool.study import fits
 from foveapool.study.fits import operators_of
-from foveapool.study.protocol import run_training
+from foveapool.study.job import scatter_at, solved
+from foveapool.study.rows import no_numbers
 from foveapool.study.setting import Pool
-from foveapool.study.training import data_of, trial_of
-from foveapool.study.trial import scatter_at, solved
-from foveapool.study.trials import no_numbers
+from foveapool.study.spec import data_of, trial_of
+from foveapool.study.worker import run_training
 
 from .small import CPU, fit_in_memory, training
 

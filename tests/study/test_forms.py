@@ -2,13 +2,13 @@
 
 import pytest
 
-from foveapool.networks.choices import FORMS
-from foveapool.report.told import in_words
+from foveapool.networks.sites import FORMS
+from foveapool.report.describe import in_words
 from foveapool.study.presets import preset_names, read_preset
-from foveapool.study.select import Search, select
+from foveapool.study.rows import place
+from foveapool.study.search import Search, select
 from foveapool.study.setting import Pool, Setting
 from foveapool.study.study import Arm, Study
-from foveapool.study.trials import place
 from foveapool.training.recipe import Recipe
 
 from .small import RECIPE, SOURCE, training

@@ -6,21 +6,22 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from foveapool.data.npz import write_npz
+from foveapool.data.user_data import write_npz
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.pooling.storage import load_tensors
 from foveapool.records import ERROR, VALIDATION
-from foveapool.report.collect import account_of
 from foveapool.report.figures import alpha_figure, poolings_figure
 from foveapool.report.page import page
-from foveapool.report.page_charts import errors_chart
+from foveapool.report.page_sections import errors_chart
+from foveapool.report.sources import account_of
 from foveapool.report.tables import error_table, selection_table
 from foveapool.runs import Runs, read_json
-from foveapool.study.conduct import conduct, plan
-from foveapool.study.maps import maps_of_fit
+from foveapool.study.job import Trial, scatter_at, solved
+from foveapool.study.loading import maps_of_fit
+from foveapool.study.preflight import plan
 from foveapool.study.presets import preset_names, read_preset
-from foveapool.study.training import Training, trial_of
-from foveapool.study.trial import Trial, scatter_at, solved
+from foveapool.study.runner import conduct
+from foveapool.study.spec import Training, trial_of
 
 from ..report.drawn import points
 from ..report.pages import Page

@@ -17,18 +17,18 @@ import json, os, random, signal, sys, time
 from pathlib import Path
 import scipy.stats
 import torch
-from foveapool.study import trial
-from foveapool.study.conduct import conduct
-from foveapool.study.select import Search
+from foveapool.study import job
+from foveapool.study.runner import conduct
+from foveapool.study.search import Search
 from foveapool.study.study import Arm, Study
-from foveapool.study.training import data_of
+from foveapool.study.spec import data_of
 from small import CPU, RECIPE, SOURCE, engine, training
 from dataclasses import replace
 
 data_of(training(), CPU)
 torch.optim.Adam([torch.nn.Parameter(torch.zeros(1))])
-trial.CHECKPOINT_SECONDS = 0.0
-RUN = trial.Trial.run
+job.CHECKPOINT_SECONDS = 0.0
+RUN = job.Trial.run
 
 def noted(self, *given):
     # Who begins which training, and whether it was finished then.
@@ -37,7 +37,7 @@ def noted(self, *given):
         file.write(json.dumps([os.getpid(), self.folder.name, done]) + "\\n")
     return RUN(self, *given)
 
-trial.Trial.run = noted
+job.Trial.run = noted
 STUDY = Study(
     "small", SOURCE, replace(RECIPE, epochs=3), training().setting,
     (Search(layers=(2, 3), alphas=(25,), norms=("l2",), parts=2, held_out=0.2),),

@@ -9,13 +9,14 @@ import pytest
 
 from foveapool.known_trainings import KnownTrainings
 from foveapool.runs import Runs
-from foveapool.study import engine as engine_module
-from foveapool.study.conduct import conduct, plan, so_far
+from foveapool.study import worker
 from foveapool.study.engine import Engine, Here, Processes
+from foveapool.study.job import Trial
+from foveapool.study.preflight import plan
 from foveapool.study.presets import read_preset
-from foveapool.study.protocol import known_fault, run_training
-from foveapool.study.trial import Trial
-from foveapool.study.trials import no_numbers
+from foveapool.study.rows import no_numbers
+from foveapool.study.runner import conduct, so_far
+from foveapool.study.worker import known_fault, run_training
 
 from .small import CPU, TINY, training
 
@@ -196,7 +197,7 @@ def test_what_another_process_adds_meanwhile_is_not_trained(tmp_path, trained):
 def test_what_is_finished_is_told_before_the_rest_is_trained(tmp_path, monkeypatch):
     known = known_file(tmp_path / "known.gz", training(seed=2))
     seen = []
-    monkeypatch.setattr(engine_module, "run_training", None)
+    monkeypatch.setattr(worker, "run_training", None)
     engine = engine_knowing(tmp_path / "runs", known, report=lambda d: seen.append(d.training.seed))
     with pytest.raises(TypeError):
         engine.run([training(seed=seed) for seed in range(3)])

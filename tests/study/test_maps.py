@@ -6,9 +6,9 @@ from safetensors.torch import load_file
 
 from foveapool.runs import Runs
 from foveapool.study.engine import in_order
-from foveapool.study.maps import layer_of, maps_of_fit, sample_maps
-from foveapool.study.protocol import run_training
-from foveapool.study.training import Means, trial_of
+from foveapool.study.loading import layer_of, maps_of_fit, sample_maps
+from foveapool.study.spec import Means, trial_of
+from foveapool.study.worker import run_training
 from foveapool.surgery.capture import inputs_of
 
 from .small import CPU, training

@@ -7,9 +7,9 @@ import pytest
 
 from foveapool.records import read_rows
 from foveapool.runs import Runs
-from foveapool.study.conduct import conduct
 from foveapool.study.engine import Engine, Here
-from foveapool.study.note import add_to_note, working_on
+from foveapool.study.manifest import add_to_note, working_on
+from foveapool.study.runner import conduct
 from foveapool.study.study import Arm, Study
 
 from .small import CPU, RECIPE, SOURCE, engine, training

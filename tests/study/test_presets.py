@@ -4,13 +4,13 @@ import re
 
 import pytest
 
-from foveapool.pooling.published import published_form
+from foveapool.pooling.baselines import published_form
 from foveapool.report.tables import paper_figures
 from foveapool.study.presets import preset_names, read_preset
-from foveapool.study.select import Halving
+from foveapool.study.rows import place
+from foveapool.study.search import Halving
 from foveapool.study.setting import RIVALS, Pool
 from foveapool.study.study import Arm
-from foveapool.study.trials import place
 from foveapool.training.recipe import Recipe, paper_recipe
 
 LEAST = """

@@ -10,9 +10,8 @@ import pytest
 import torch
 
 from foveapool.runs import Runs
-from foveapool.study.engine import Engine
-from foveapool.study.protocol import run_training
-from foveapool.study.ray_workers import RayWorkers, _as_it_was
+from foveapool.study.engine import Engine, RayWorkers, _as_it_was
+from foveapool.study.worker import run_training
 from foveapool.training.metrics import METRICS
 
 from .small import CPU, training

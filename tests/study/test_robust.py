@@ -5,14 +5,14 @@ import statistics
 
 import pytest
 
-from foveapool.robustness.corruption_metrics import CorruptionTable
+from foveapool.robustness.errors import CorruptionTable
 from foveapool.robustness.result import RobustnessResult, mean_of
 from foveapool.runs import Runs
-from foveapool.study import robust
-from foveapool.study.protocol import run_training
-from foveapool.study.robust import check_asked, results_in, robustness_rows
+from foveapool.study import robustness
+from foveapool.study.robustness import check_asked, results_in, robustness_rows
+from foveapool.study.spec import Training
 from foveapool.study.study import Arm, Study
-from foveapool.study.training import Training
+from foveapool.study.worker import run_training
 
 from .small import CPU, RECIPE, SOURCE, training
 
@@ -59,7 +59,7 @@ def test_a_training_is_measured_on_its_test_images_once_it_is_trained(tmp_path, 
         asked.append((len(images), how["corruptions"], how["perturbations"]))
         return RobustnessResult(CorruptionTable({"fog": {1: 0.5}}, clean=0.25))
 
-    monkeypatch.setattr(robust, "evaluate", evaluate)
+    monkeypatch.setattr(robustness, "evaluate", evaluate)
     runs = Runs(tmp_path)
     each = study("corruptions").training(training().setting, 0)
     found = run_training(each, runs, CPU)

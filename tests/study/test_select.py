@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from foveapool.study.select import Candidate, Halving, Search, select
+from foveapool.study.search import Candidate, Halving, Search, select
 from foveapool.study.setting import Pool, Setting
 from foveapool.study.study import Study
 from foveapool.training.recipe import Recipe

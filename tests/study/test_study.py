@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from foveapool.study.select import Search, Selection
+from foveapool.study.search import Search, Selection
 from foveapool.study.setting import Pool, Setting
 from foveapool.study.study import Arm, Study, run_study
 from foveapool.training.recipe import Recipe

@@ -3,10 +3,10 @@
 import pytest
 
 from foveapool.study.presets import read_preset
-from foveapool.study.select import Search, Selection
+from foveapool.study.rows import place
+from foveapool.study.search import Search, Selection
 from foveapool.study.setting import Pool, Setting
 from foveapool.study.study import Arm, Study
-from foveapool.study.trials import place
 from foveapool.training.recipe import Recipe
 
 from .small import SOURCE

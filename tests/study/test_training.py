@@ -6,13 +6,13 @@ from dataclasses import replace
 import pytest
 import torch
 
-from foveapool.data.npz import write_npz
 from foveapool.data.registry import load_data
+from foveapool.data.user_data import write_npz
+from foveapool.pooling.baselines import RIVALS, rival
 from foveapool.pooling.module import LinearPool2d
-from foveapool.pooling.rivals import RIVALS, rival
 from foveapool.study.presets import read_preset
 from foveapool.study.setting import FITTED, Pool
-from foveapool.study.training import TRAINS_MATRIX, Means, Source, Training, data_of
+from foveapool.study.spec import TRAINS_MATRIX, Means, Source, Training, data_of
 
 from .small import CPU, SOURCE, training
 

@@ -8,9 +8,9 @@ import torch
 from foveapool.data.batches import plain_batches, resident
 from foveapool.data.registry import load_data
 from foveapool.pooling.accumulate import compute_scatter
-from foveapool.pooling.rivals import rival
+from foveapool.pooling.baselines import rival
+from foveapool.study.job import Trial, scatter_at
 from foveapool.study.setting import POOLINGS, Pool, Setting
-from foveapool.study.trial import Trial, scatter_at
 from foveapool.surgery.capture import inputs_of
 from foveapool.training.recipe import Recipe
 

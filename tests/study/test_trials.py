@@ -7,11 +7,9 @@ from dataclasses import replace
 import pytest
 from scipy import stats
 
-from foveapool.pairs import by_seed
 from foveapool.records import COLUMNS, ERROR, LESS, P_VALUE, VALIDATION
-from foveapool.study.select import Candidate, Selection
-from foveapool.study.setting import Pool, Setting
-from foveapool.study.trials import (
+from foveapool.statistics import by_seed
+from foveapool.study.rows import (
     ALPHA,
     DIVERGED,
     Trials,
@@ -20,6 +18,8 @@ from foveapool.study.trials import (
     selection_rows,
     trial_rows,
 )
+from foveapool.study.search import Candidate, Selection
+from foveapool.study.setting import Pool, Setting
 
 from .small import RECIPE, SOURCE, training
 

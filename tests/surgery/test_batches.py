@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from foveapool import ClosedFormPooling, capture
-from foveapool.surgery.batches import Labelled, check_rereadable, unpacked
+from foveapool.surgery.loader import Labelled, check_rereadable, unpacked
 
 from .toys import MAIN, loader, toy
 

@@ -6,7 +6,7 @@ from torch import nn
 
 from foveapool import downsampling_layers
 from foveapool.surgery.find import DownsamplingLayers
-from foveapool.surgery.visit import module_named
+from foveapool.surgery.forward import module_named
 
 
 class Residual(nn.Module):

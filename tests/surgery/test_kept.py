@@ -7,7 +7,7 @@ import json
 import pytest
 
 from foveapool import ClosedFormPooling
-from foveapool.report.collect import account_of
+from foveapool.report.sources import account_of
 
 from .toys import MAIN, POOL, loader, toy
 

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from foveapool import LinearPool2d, replace, restore, rival
-from foveapool.surgery.standin import StandIn
+from foveapool.surgery.wrapper import StandIn
 
 from .toys import MAIN, POOL, SHORTCUT, anatomy, pictures, toy
 

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import foveapool as fp
-from foveapool.surgery.standin import StandIn
+from foveapool.surgery.wrapper import StandIn
 
 from .zoo import NETWORKS, TOKEN_NETWORKS, answer, batches, images, network
 

@@ -7,8 +7,13 @@ import pytest
 import torch
 
 from foveapool.pooling.storage import load_tensors, save_tensors
-from foveapool.training.checkpoint import CHECKPOINT, RunFolder, UnusableCheckpoint, load_weights
-from foveapool.training.configuration import STRUCTURE
+from foveapool.training.checkpoint import (
+    CHECKPOINT,
+    STRUCTURE,
+    RunFolder,
+    UnusableCheckpoint,
+    load_weights,
+)
 from foveapool.training.loop import train
 
 from .toys import options, same, toy_data, toy_images, toy_network, toy_recipe

@@ -10,13 +10,12 @@ import torch
 from torch import nn
 
 from foveapool.data.batches import resident
-from foveapool.training import progress
+from foveapool.training import metrics
 from foveapool.training.checkpoint import CHECKPOINT
-from foveapool.training.evaluate import error_percent
 from foveapool.training.loop import train
-from foveapool.training.metrics import EpochRecord
+from foveapool.training.metrics import EpochRecord, Progress, progress_bar
 from foveapool.training.parallel import chosen_device
-from foveapool.training.progress import Progress, progress_bar
+from foveapool.training.step import error_percent
 
 from .toys import same, toy_data, toy_network, toy_recipe
 
@@ -215,7 +214,7 @@ def test_a_bar_tells_the_epoch_its_loss_and_its_error_as_they_come(monkeypatch):
     def bar(title):
         yield lambda *given: told.append(given)
 
-    monkeypatch.setattr(progress, "bar", bar)
+    monkeypatch.setattr(metrics, "bar", bar)
     unmeasured = EpochRecord(1, 0.5, 0.1, 2.0)
     with progress_bar("cnn") as show:
         show(Progress(3, 40, 4, None))

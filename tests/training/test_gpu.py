@@ -4,11 +4,11 @@ import pytest
 import torch
 
 from foveapool.data.batches import Feed, resident
+from foveapool.pooling.baselines import RIVALS, rival
 from foveapool.pooling.module import LinearPool2d
-from foveapool.pooling.rivals import RIVALS, rival
 from foveapool.training.loop import train
-from foveapool.training.optimiser import build_optimiser, set_rate
 from foveapool.training.parallel import Workers
+from foveapool.training.state import build_optimiser, set_rate
 from foveapool.training.step import graph_step, plain_step
 
 from .toys import same, toy_data, toy_network, toy_recipe

@@ -10,11 +10,11 @@ from torch.nn import functional as F
 
 from foveapool.data.batches import epoch_plan, plain_batches, resident
 from foveapool.data.images import Augmentation
+from foveapool.pooling.baselines import LocalSgdPool
 from foveapool.pooling.module import LinearPool2d
-from foveapool.pooling.rivals import LocalSgdPool
-from foveapool.training.evaluate import error_percent
 from foveapool.training.loop import train
 from foveapool.training.parallel import Workers
+from foveapool.training.step import error_percent
 
 from .toys import same, toy_data, toy_network, toy_recipe
 

@@ -7,10 +7,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from foveapool.pooling.baselines import RIVALS, rival
 from foveapool.pooling.module import LinearPool2d
-from foveapool.pooling.rivals import RIVALS, rival
 from foveapool.training.loop import train
-from foveapool.training.optimiser import build_optimiser, optimiser_tensors, set_rate
+from foveapool.training.state import build_optimiser, optimiser_tensors, set_rate
 
 from .toys import same, toy_data, toy_network, toy_recipe
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from foveapool.data.batches import Feed, resident
-from foveapool.pooling.rivals import rival
+from foveapool.pooling.baselines import rival
 from foveapool.training.step import batch_loss, compiled_batch_loss
 
 from .toys import toy_data, toy_network

@@ -11,8 +11,7 @@ import torch
 import typer
 from torch import nn
 
-from foveapool.cli.errors import user_errors
-from foveapool.cli.options import Device
+from foveapool.cli.options import Device, user_errors
 from foveapool.pooling.accumulate import compute_scatter
 from foveapool.pooling.module import LinearPool2d
 from foveapool.pooling.scatter import Scatter

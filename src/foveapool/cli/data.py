@@ -9,13 +9,11 @@ from typing import Annotated
 
 import typer
 
-from foveapool.cli.errors import user_errors
-from foveapool.cli.options import OWN_DATA, DataRoot
+from foveapool._io import check_file_place
+from foveapool.cli.options import OWN_DATA, DataRoot, user_errors
 from foveapool.data.check import check_classes, check_counts, check_files, class_counts
-from foveapool.data.download import download
-from foveapool.data.fetch import Progress
+from foveapool.data.download import Progress, download
 from foveapool.data.images import Images
-from foveapool.data.npz import write_npz
 from foveapool.data.official import OfficialSet, look_for
 from foveapool.data.registry import (
     OFFICIAL,
@@ -25,7 +23,7 @@ from foveapool.data.registry import (
     packed_path,
     resolve_root,
 )
-from foveapool.files import check_file_place
+from foveapool.data.user_data import write_npz
 
 app = typer.Typer(
     help=f"Data sets: list, check and download them.\n\nOf your own: {OWN_DATA}",

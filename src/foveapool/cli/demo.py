@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from foveapool.cli.errors import user_errors
+from foveapool.cli.options import user_errors
 from foveapool.demo import Demo, main
 
 

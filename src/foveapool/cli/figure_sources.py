@@ -13,18 +13,17 @@ from typing import TypeVar
 
 import typer
 
-from foveapool.cli.fit import RUN
-from foveapool.cli.pooled_maps import operator_file
 from foveapool.pooling.grid import Centre
 from foveapool.pooling.module import LinearPool2d
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.pooling.scatter import Scatter
 from foveapool.pooling.solve import sweep_pooling
 from foveapool.records import Row, read_rows
-from foveapool.report.accounts import NO_OPERATOR, Account, Curve
-from foveapool.report.collect import UNNAMED, account_of
-from foveapool.report.saved import SavedFit, adapter_folder, adapter_pools, saved_fit
+from foveapool.report.operator_files import SavedFit, adapter_folder, adapter_pools, saved_fit
+from foveapool.report.run_summary import NO_OPERATOR, Account, Curve
+from foveapool.report.sources import UNNAMED, account_of
 from foveapool.runs import STUDY, TRAINING
+from foveapool.study.loading import RUN, operator_file
 
 Found = TypeVar("Found", bound=Hashable)
 

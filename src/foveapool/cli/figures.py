@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from foveapool.cli.errors import user_errors
 from foveapool.cli.figure_sources import (
     curves_in,
     has_network,
@@ -19,17 +18,16 @@ from foveapool.cli.figure_sources import (
     sweeps_in,
     weights_in,
 )
-from foveapool.cli.options import DataRoot, Device
-from foveapool.cli.pooled_maps import pooled_maps
+from foveapool.cli.options import DataRoot, Device, user_errors
 from foveapool.data.registry import OFFICIAL, REDUCED
 from foveapool.pooling.operator import PoolingOperator
-from foveapool.pooling.report import ALPHAS
+from foveapool.pooling.solve import ALPHAS
 from foveapool.records import CE, ERROR, FLIP_RATE, VALIDATION
 from foveapool.report import figures
 from foveapool.report.robustness_figures import ratios_in
 from foveapool.report.style import COLUMN
-from foveapool.robustness.compare import CORRUPTION_GROUPS, PERTURBATION_GROUPS
-from foveapool.robustness.paper import paper, paper_on
+from foveapool.robustness.compare import CORRUPTION_GROUPS, PERTURBATION_GROUPS, paper, paper_on
+from foveapool.study.loading import pooled_maps
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

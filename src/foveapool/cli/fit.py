@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from foveapool.cli.errors import user_errors
-from foveapool.cli.options import DataRoot, Device
+from foveapool._io import check_file_place
+from foveapool.cli.options import DataRoot, Device, user_errors
 from foveapool.data.registry import load_data
-from foveapool.files import check_file_place
-from foveapool.pooling.report import pooling_report
-from foveapool.pooling.solve import Alpha, solve_pooling
-from foveapool.runs import read_json
+from foveapool.pooling.solve import Alpha, pooling_report, solve_pooling
+from foveapool.study.job import Trial, scatter_at
+from foveapool.study.loading import RUN, data_options, read_run
 from foveapool.study.setting import CLOSED_FORM, Pool, Setting
-from foveapool.study.trial import Trial, scatter_at
 from foveapool.training.checkpoint import load_weights
 from foveapool.training.parallel import chosen_device
 from foveapool.training.recipe import Recipe
-
-RUN = "run.json"
-NOTED = ("network", "data", "width", "seed", "data_seed")
 
 
 def fit_command(
@@ -97,25 +91,3 @@ def _alpha(text: str) -> Alpha:
         return "auto" if text == "auto" else float(text)
     except ValueError:
         raise ValueError(f"alpha: got {text!r}, wanted a positive number or auto") from None
-
-
-def data_options(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """How the data of such a run were asked for, beside their name and seed."""
-    return {"size": facts["size"]} if "size" in facts else {}
-
-
-def read_run(folder: Path) -> dict[str, Any]:
-    """What `foveapool train` noted of its network and data."""
-    path = folder / RUN
-    if not path.is_file():
-        raise FileNotFoundError(f"{path}: no such file, wanted a run folder of `foveapool train`")
-    try:
-        facts = read_json(path)
-        if missing := [name for name in NOTED if name not in facts]:
-            raise ValueError(f"got no {', no '.join(missing)}")
-    except ValueError as error:
-        raise ValueError(
-            f"{path}: {error}; wanted the note that `foveapool train` wrote: train again into "
-            "this folder"
-        ) from error
-    return facts

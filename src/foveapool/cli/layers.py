@@ -16,9 +16,9 @@ import torch
 import typer
 from torch import nn
 
-from foveapool.cli.errors import user_errors
+from foveapool.cli.options import user_errors
 from foveapool.surgery.find import downsampling_layers
-from foveapool.surgery.visit import first_line
+from foveapool.surgery.forward import first_line
 
 
 def layers_command(

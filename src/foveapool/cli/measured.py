@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from foveapool.cli.trained import Trained
-from foveapool.data.normalise import normaliser
-from foveapool.files import write_text
+from foveapool._io import write_text
+from foveapool.data.batches import normaliser
 from foveapool.records import Row
 from foveapool.robustness.evaluate import Progress, evaluate
 from foveapool.robustness.result import RobustnessResult
 from foveapool.runs import read_json
-from foveapool.study.robust import robustness_rows
-from foveapool.training.configuration import shown_images
+from foveapool.study.loading import Trained
+from foveapool.study.robustness import robustness_rows
+from foveapool.training.checkpoint import shown_images
 from foveapool.training.parallel import chosen_device
 
 STUDY = "robustness"

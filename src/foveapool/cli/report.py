@@ -8,18 +8,16 @@ from typing import Annotated
 
 import typer
 
-from foveapool.cli.errors import user_errors
+from foveapool._io import check_file_place
 from foveapool.cli.figure_sources import has_network
-from foveapool.cli.options import DataRoot
-from foveapool.cli.trained import trained_network
-from foveapool.files import check_file_place
-from foveapool.report.accounts import Account
-from foveapool.report.collect import account_of, example_account, last_run
+from foveapool.cli.options import DataRoot, user_errors
 from foveapool.report.operator_files import with_examples
 from foveapool.report.page import write_accounts
+from foveapool.report.run_summary import Account
+from foveapool.report.sources import account_of, example_account, last_run
 from foveapool.runs import TRAINING
-from foveapool.study.maps import SampleMaps, layer_of, maps_of_fit, sample_maps
-from foveapool.study.training import Means
+from foveapool.study.loading import SampleMaps, layer_of, maps_of_fit, sample_maps, trained_network
+from foveapool.study.spec import Means
 
 PAGE = "report.html"
 NO_NETWORK = (

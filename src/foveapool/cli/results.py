@@ -8,19 +8,19 @@ from typing import Annotated
 
 import typer
 
-from foveapool.cli.errors import user_errors
+from foveapool.cli.options import user_errors
 from foveapool.records import ERROR, VALIDATION, Row, read_rows
-from foveapool.report.ranking import ranking_table
 from foveapool.report.tables import (
     Table,
     claims_table,
     error_table,
     latest,
+    ranking_table,
     selection_table,
     told_apart,
 )
 from foveapool.runs import STUDY, read_json
-from foveapool.study.trials import DIVERGED
+from foveapool.study.rows import DIVERGED
 
 FORMATS = ("terminal", "markdown", "csv", "latex")
 ROWS = "rows.csv"

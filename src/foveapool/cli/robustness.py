@@ -10,24 +10,19 @@ from typing import Annotated
 
 import typer
 
-from foveapool.cli.errors import user_errors
+from foveapool._io import check_folder_place, write_text
 from foveapool.cli.measured import Asked, Measured, check_alike, measured, rows_of
-from foveapool.cli.options import DataRoot, Device
-from foveapool.cli.trained import Trained, trained_network
+from foveapool.cli.options import DataRoot, Device, user_errors
 from foveapool.data.registry import NAMES, load_data
-from foveapool.files import check_folder_place, write_text
 from foveapool.records import append_rows, check_target, provenance
 from foveapool.robustness.evaluate import Progress
-from foveapool.robustness.generate import generate_corruptions, generate_perturbations
+from foveapool.robustness.names import checked_severities, corruption_names, perturbation_names
 from foveapool.robustness.result import mean_of
-from foveapool.robustness.selection import (
-    checked_severities,
-    corruption_names,
-    perturbation_names,
-)
+from foveapool.robustness.sets import generate_corruptions, generate_perturbations
 from foveapool.robustness.tables import Table, tables
+from foveapool.study.loading import Trained, trained_network
+from foveapool.training.metrics import bar
 from foveapool.training.parallel import chosen_device
-from foveapool.training.progress import bar
 
 NONE = "none"
 EVERY_SEVERITY = "1,2,3,4,5"

@@ -16,22 +16,20 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from foveapool.cli.errors import user_errors
-from foveapool.cli.options import DataRoot, Device
+from foveapool.cli.options import DataRoot, Device, user_errors
 from foveapool.cli.results import show, told_diverged
 from foveapool.known_trainings import KnownTrainings
 from foveapool.records import ERROR, LESS, VALIDATION, Row, append_rows, check_target, read_rows
+from foveapool.report.describe import in_words
 from foveapool.report.tables import latest, setting
-from foveapool.report.told import in_words
 from foveapool.runs import Runs
-from foveapool.study.conduct import Plan, check_space, conduct, plan, so_far
-from foveapool.study.engine import Done, Engine, Here, Processes, Workers
-from foveapool.study.enough import check_images
+from foveapool.study.engine import Done, Engine, Here, Processes, RayWorkers, Workers
+from foveapool.study.preflight import Plan, check_images, check_space, plan
 from foveapool.study.presets import preset_titles, read_preset
-from foveapool.study.protocol import known_fault
-from foveapool.study.ray_workers import RayWorkers
+from foveapool.study.runner import conduct, so_far
+from foveapool.study.spec import Means
 from foveapool.study.study import Study, Tables
-from foveapool.study.training import Means
+from foveapool.study.worker import known_fault
 from foveapool.training.parallel import chosen_device
 
 ENGINES = ("local", "ray")

@@ -12,15 +12,14 @@ from typing import Annotated, Any
 
 import typer
 
-from foveapool.cli.errors import user_errors
-from foveapool.cli.fit import RUN
-from foveapool.cli.options import OWN_DATA, DataRoot, Device
+from foveapool._io import check_folder_place, write_text
+from foveapool.cli.options import OWN_DATA, DataRoot, Device, user_errors
 from foveapool.data.registry import NAMES, check_data_name, load_data
-from foveapool.files import check_folder_place, write_text
 from foveapool.networks.build import NETWORKS, build, check_options
+from foveapool.study.loading import RUN
 from foveapool.training.loop import train
+from foveapool.training.metrics import Progress, progress_bar
 from foveapool.training.parallel import Workers, chosen_device, torchrun_workers
-from foveapool.training.progress import Progress, progress_bar
 from foveapool.training.recipe import RECIPES, Recipe, named_recipe, paper_recipe, read_recipe
 
 

@@ -8,7 +8,7 @@ by tensor operations alone and read their place from a tensor: a CUDA graph can 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -196,3 +196,24 @@ class Feed:
         """The images and labels at this step; `step` is the caller's to move on."""
         rows = self.plan[self.step * self.batch_size + self.places]
         return assemble(self.images, rows, self.augmentation is not None)
+
+
+def normaliser(data: DataSet) -> Callable[[Tensor], Tensor]:
+    """What makes a network's input, float32 (B, C, H, W), of uint8 images (B, C, H, W).
+
+    By "channel" with the statistics of the training images, as in training; by "image" with each
+    image's own, as it is given.
+    """
+    if data.normalisation == "image":
+        return lambda images: _normalised(images, *_affine(*_image_statistics(_last(images))))
+    scale, shift = _affine(*_channel_statistics(_last(data.train.images)))
+    return lambda images: _normalised(images, scale.to(images.device), shift.to(images.device))
+
+
+def _last(images: Tensor) -> Tensor:
+    return images.permute(0, 2, 3, 1)
+
+
+def _normalised(images: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+    # With the channels last, as in training: the same order of operations, the same bits.
+    return (_last(images).float() * scale + shift).permute(0, 3, 1, 2)

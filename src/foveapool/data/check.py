@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from foveapool.data.fetch import file_md5
+from foveapool.data.download import file_md5
 from foveapool.data.images import DataSet, Images
 from foveapool.data.official import OfficialSet, find_edition
 

@@ -1,7 +1,7 @@
 """Labelled images in memory, and parts of them drawn at random by a seed.
 
 Every data set, however it is stored, becomes a `DataSet` of two `Images`. How the files are read
-is told elsewhere in this room; how images become batches, in `batches.py`.
+is told elsewhere in this room; how images become batches, in `loader.py`.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Images:
 class Augmentation:
     """What training may do to an image: pad with zeros, crop back at random, mirror half of them.
 
-    Only a description: `batches.py` does it, after the normalisation.
+    Only a description: `loader.py` does it, after the normalisation.
     """
 
     pad: int = 4

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
-from foveapool.near import did_you_mean
+from foveapool._suggest import did_you_mean
 from foveapool.networks.cnn import CNN
 from foveapool.networks.resnet import PreActResNet18
 

@@ -8,8 +8,18 @@ from dataclasses import replace
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from foveapool.networks.choices import AFTER, PoolingChoice, Poolings, as_choices, check_form
-from foveapool.networks.sites import LAYERS, PoolingSite, check_sizes, count_components, site_at
+from foveapool.networks.sites import (
+    AFTER,
+    LAYERS,
+    PoolingChoice,
+    Poolings,
+    PoolingSite,
+    as_choices,
+    check_form,
+    check_sizes,
+    count_components,
+    site_at,
+)
 from foveapool.pooling.mixing import ChannelMixing, MixingPool2d
 
 
@@ -18,7 +28,7 @@ class CNN(nn.Module):
 
     The last three convolutions have stride 2, double the channels and are followed by batch-norm
     and ReLU: `down1`, `down2`, `down3`. What stands at a layer instead is a `PoolingChoice`, see
-    `networks/choices.py`; in form `replace` a pooling gives k C channels, and all layers behind
+    `networks/sites.py`; in form `replace` a pooling gives k C channels, and all layers behind
     it follow. The poolings of the two forms that keep the convolution are `pool1`, `pool2`,
     `pool3`.
 

@@ -8,18 +8,22 @@ from dataclasses import replace
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from foveapool.networks.choices import (
+from foveapool.networks.sites import (
     AFTER,
+    LAYERS,
     MAIN,
     SHORTCUT,
     PoolingChoice,
     Poolings,
+    PoolingSite,
     as_choices,
     check_form,
     check_placement,
+    check_sizes,
+    count_components,
     paths,
+    site_at,
 )
-from foveapool.networks.sites import LAYERS, PoolingSite, check_sizes, count_components, site_at
 from foveapool.pooling.mixing import ChannelMixing, MixingPool2d
 
 # The module of a block whose input a pooling of form `replace` reads; "" is the block itself.
@@ -32,7 +36,7 @@ class PreActBlock(nn.Module):
     He et al. 2016, "Identity Mappings in Deep Residual Networks".
 
     A pooling in a block that halves its maps stands there in one of the forms of
-    `networks/choices.py` and in one of four places. In form `replace`: `both`, one pooled map
+    `networks/sites.py` and in one of four places. In form `replace`: `both`, one pooled map
     feeds the main path and is the shortcut; `before`, the block's input is pooled, and the block
     is an ordinary one without a stride; `main` and `shortcut`, instead of the 3 x 3 and of the
     1 x 1 convolution only. In the other forms `main`, `shortcut` and `both` mean the paths: in

@@ -17,21 +17,28 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from foveapool.pooling.incoming import (
+from foveapool.pooling.gram import (
+    Panels,
+    Precision,
+    Workspace,
+    check_fits,
+    check_precision,
+    class_sums,
+    float32_products,
+    weighted_difference,
+)
+from foveapool.pooling.moments import ChannelMoments, DeadChannels, Moments
+from foveapool.pooling.scatter import WEIGHTINGS, Scatter, Weighting
+from foveapool.pooling.storage import Shapes, check_contents, load_tensors, save_tensors
+from foveapool.pooling.validation import (
+    BINS,
     check_batch,
     check_other,
     from_all_processes,
+    random_bins,
     same_facts,
     sum_over_processes,
 )
-from foveapool.pooling.moments import ChannelMoments, DeadChannels, Moments
-from foveapool.pooling.precision import Precision, check_precision, float32_products
-from foveapool.pooling.sampling import BINS, random_bins
-from foveapool.pooling.scatter import WEIGHTINGS, Scatter, Weighting
-from foveapool.pooling.storage import Shapes, check_contents, load_tensors, save_tensors
-from foveapool.pooling.symmetric import Panels, check_fits
-from foveapool.pooling.weighting import class_sums, weighted_difference
-from foveapool.pooling.workspace import Workspace
 
 # Maps of fewer places are multiplied in float64: BLAS adds up such narrow products one by one.
 FEW = 32

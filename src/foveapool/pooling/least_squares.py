@@ -15,9 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from foveapool.pooling.incoming import from_all_processes, same_facts, sum_over_processes
 from foveapool.pooling.mixing import ChannelMixing
 from foveapool.pooling.storage import Shapes, check_contents, load_tensors, save_tensors
+from foveapool.pooling.validation import from_all_processes, same_facts, sum_over_processes
 
 # What is added to each feature's variance, as a share of it; more where Cholesky asks for it.
 RIDGE = 1e-8

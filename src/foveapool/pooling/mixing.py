@@ -13,7 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from foveapool.pooling.module import LinearPool2d, linear_pool2d
+from foveapool.pooling.functional import linear_pool2d
+from foveapool.pooling.module import LinearPool2d
 
 
 class ChannelMixing(nn.Module):

@@ -12,120 +12,15 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from foveapool.pooling.grid import Centre, as_shape, average_weights, check_shapes
-from foveapool.pooling.kernel import kernel_weights
-from foveapool.pooling.product import pooled_at_once, pooled_by_sample
-from foveapool.pooling.resample import resample_weights, scaled_out_shape
-
-
-def linear_pool2d(
-    x: Tensor, weight: Tensor, out_shape: Sequence[int], mean: Tensor | None = None
-) -> Tensor:
-    """Pools maps by a matrix; `LinearPool2d` is the layer of it.
-
-    Args:
-        x: The maps, (B, C, H, W).
-        weight: The matrix, (k, M, N) with M = H' W' and N = H W, rows in raster order.
-        out_shape: The output's size, (H', W').
-        mean: The level of each channel that a constant map keeps, (C,). Without it, a row that does
-            not sum to one changes the level of its channel.
-
-    Returns:
-        (B, k C, H', W'): all channels under the first component, then all under the second.
-
-    Raises:
-        ValueError: If the sizes do not fit.
-
-    Example:
-        >>> weight = torch.full((1, 1, 4), 0.25)
-        >>> linear_pool2d(torch.ones(2, 3, 2, 2), weight, (1, 1)).shape
-        torch.Size([2, 3, 1, 1])
-    """
-    target = as_shape(out_shape, "out_shape")
-    _check_sizes(x, weight, target, mean)
-    return _pool2d(x, weight, target, mean)
-
-
-def _check_sizes(
-    x: Tensor, weight: Tensor, out_shape: tuple[int, ...], mean: Tensor | None
-) -> None:
-    if weight.dim() != 3:
-        raise ValueError(
-            f"weight: got shape {tuple(weight.shape)}, wanted (components, outputs, inputs); give "
-            "a single matrix as weight[None]"
-        )
-    _, outputs, inputs = weight.shape
-    if len(out_shape) != 2 or out_shape[0] * out_shape[1] != outputs:
-        raise ValueError(
-            f"out_shape: got {out_shape}, wanted (H', W') with H' * W' = {outputs}, a place for "
-            "each row of the weight"
-        )
-    if x.dim() != 4 or x.shape[2] * x.shape[3] != inputs:
-        raise ValueError(
-            f"x: got shape {tuple(x.shape)}, wanted (batch, channels, H, W) with H * W = {inputs}, "
-            "a place for each column of the weight; `LinearPool2d.resized` carries it to another "
-            "map size"
-        )
-    if mean is not None and (mean.dim() != 1 or mean.shape[0] != x.shape[1]):
-        raise ValueError(
-            f"mean: got shape {tuple(mean.shape)}, wanted ({x.shape[1]},), a level for each channel"
-            " of x"
-        )
-
-
-def _pool2d(x: Tensor, weight: Tensor, out_shape: tuple[int, ...], mean: Tensor | None) -> Tensor:
-    """`linear_pool2d` of sizes that are known to fit."""
-    batch, channels = x.shape[:2]
-    components, outputs, _ = weight.shape
-    # Positions before components: then a channels-last product already is a channels-last output.
-    rows = weight.transpose(0, 1)
-    kind = x.device.type
-    # The meta device knows no autocast; asking torch which ones do would break a compiled graph.
-    autocast = kind != "meta" and torch.is_autocast_enabled(kind)
-    if autocast and x.dtype != torch.float64:
-        # Left to autocast, which spares doubles too, the matrix would be cast once a sample.
-        dtype = torch.get_autocast_dtype(kind)
-        x, rows = x.to(dtype), rows.to(dtype, memory_format=torch.contiguous_format)
-    rows = rows.flatten(0, 1)
-    bias = None
-    if mean is not None:
-        # Of the very numbers that multiply: a constant map then keeps its level in bf16 too.
-        sums = rows.sum(-1, dtype=torch.promote_types(rows.dtype, torch.float32))
-        bias = ((1 - sums)[:, None] * mean).to(rows.dtype)
-    channels_last, maps = not x.is_contiguous(), x.flatten(2).transpose(1, 2)
-    if channels_last:
-        pooled = pooled_by_sample(rows, maps, bias, trained=weight.requires_grad)
-    else:
-        pooled = pooled_at_once(rows, maps, bias)
-    pooled = pooled.unflatten(1, (outputs, components)).permute(0, 2, 3, 1)
-    result = pooled.reshape(batch, components * channels, *out_shape)
-    # Said as a permutation, because vmap knows no memory formats.
-    return result.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2) if channels_last else result
-
-
-@torch.fx.wrap  # one node of a symbolic trace, which cannot look at sizes
-def _checked_pool2d(
-    x: Tensor,
-    weight: Tensor,
-    in_shape: tuple[int, ...],
-    out_shape: tuple[int, ...],
-    mean: Tensor | None,
-    channels: int | None,
-) -> Tensor:
-    """`linear_pool2d` of maps that have the size and the channels of the operator."""
-    if x.dim() != 4 or tuple(x.shape[2:]) != in_shape:
-        raise ValueError(
-            f"LinearPool2d: got a map of shape {tuple(x.shape)}, wanted (batch, channels, "
-            f"{in_shape[0]}, {in_shape[1]}); the operator belongs to one map size: "
-            "`resized((H, W))` carries it to another"
-        )
-    wanted = channels if mean is None else mean.shape[0]
-    if wanted is not None and x.shape[1] != wanted:
-        raise ValueError(
-            f"LinearPool2d: got {x.shape[1]} channels, wanted {wanted}, as many as it was "
-            f"{'made for' if mean is None else 'fitted on'}"
-        )
-    return _pool2d(x, weight, out_shape, mean)
+from foveapool.pooling.functional import _pool2d
+from foveapool.pooling.grid import (
+    Centre,
+    average_weights,
+    check_shapes,
+    kernel_weights,
+    resample_weights,
+    scaled_out_shape,
+)
 
 
 def _check_components(components: int) -> None:
@@ -307,7 +202,7 @@ class LinearPool2d(nn.Module):
     ) -> LinearPool2d:
         """Makes the same pooling for maps of another size; the output shrinks by the same factor.
 
-        See `resample.py` for what "the same" means.
+        See `grid.py` for what "the same" means.
 
         Args:
             new_in_shape: The size of the other maps.
@@ -376,3 +271,28 @@ class LinearPool2d(nn.Module):
             f"{self.in_shape} -> {self.out_shape}, components={self.components}, "
             f"trainable={self.trainable}"
         )
+
+
+@torch.fx.wrap  # one node of a symbolic trace, which cannot look at sizes
+def _checked_pool2d(
+    x: Tensor,
+    weight: Tensor,
+    in_shape: tuple[int, ...],
+    out_shape: tuple[int, ...],
+    mean: Tensor | None,
+    channels: int | None,
+) -> Tensor:
+    """`linear_pool2d` of maps that have the size and the channels of the operator."""
+    if x.dim() != 4 or tuple(x.shape[2:]) != in_shape:
+        raise ValueError(
+            f"LinearPool2d: got a map of shape {tuple(x.shape)}, wanted (batch, channels, "
+            f"{in_shape[0]}, {in_shape[1]}); the operator belongs to one map size: "
+            "`resized((H, W))` carries it to another"
+        )
+    wanted = channels if mean is None else mean.shape[0]
+    if wanted is not None and x.shape[1] != wanted:
+        raise ValueError(
+            f"LinearPool2d: got {x.shape[1]} channels, wanted {wanted}, as many as it was "
+            f"{'made for' if mean is None else 'fitted on'}"
+        )
+    return _pool2d(x, weight, out_shape, mean)

@@ -13,8 +13,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from foveapool.pooling.gram import Panels
 from foveapool.pooling.storage import Shapes, check_contents, load_tensors, save_tensors
-from foveapool.pooling.symmetric import Panels
 
 Weighting = Literal["balanced", "frequency"]
 WEIGHTINGS: tuple[Weighting, ...] = ("balanced", "frequency")

@@ -1,21 +1,25 @@
-"""From scatter to operator: the eigenvectors of all output places, scaled and signed."""
+"""From scatter to operator: the eigenvectors of all output places, scaled and signed.
+
+An eigenvector has no sign of its own. Neighbouring output places should agree, or the convolution
+behind the pooling meets a chessboard of flipped signs; sums alone cannot settle it, since those of
+second eigenvectors are near zero.
+"""
 
 from __future__ import annotations
 
 import math
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from foveapool.pooling.blocks import one_thread
-from foveapool.pooling.grid import CENTRES, Centre, is_number
+from foveapool.pooling.eigenproblem import Problem, one_thread
+from foveapool.pooling.grid import CENTRES, Centre, centres, coordinates, is_number
 from foveapool.pooling.operator import PoolingOperator, SolveSettings
-from foveapool.pooling.problem import Problem
 from foveapool.pooling.scatter import Scatter
-from foveapool.pooling.signs import SIGNS, Sign, apply_signs
 from foveapool.pooling.solvers import SOLVERS
 
 Norm = Literal["l1", "l2"]
@@ -219,3 +223,209 @@ def check_choices(
                 f"alpha: got {alpha!r}, wanted a positive number or 'auto'; without a penalty the "
                 "rows of all output places would be the same"
             )
+
+
+Sign = Literal["neighbour", "sum"]
+SIGNS: tuple[Sign, ...] = ("neighbour", "sum")
+# The cosine below which two rows have nothing in common.
+NOTHING = 1e-6
+
+
+def apply_signs(
+    weight: Tensor,
+    in_shape: Sequence[int],
+    out_shape: Sequence[int],
+    centre: Centre = "paper",
+    sign: Sign = "neighbour",
+) -> Tensor:
+    """`weight` (k, M, N) with each row's sign settled.
+
+    `sum`: no row sums to less than zero. `neighbour`: so at the middle of the map, and from there
+    outwards each row points the way of its neighbour, moved to the same centre; a row that has
+    nothing in common with its neighbour sums to no less than zero.
+    """
+    if sign not in SIGNS:
+        raise ValueError(f"sign: got {sign!r}, wanted one of {SIGNS}")
+    sums = weight.sum(-1)
+    if sign == "sum":
+        return weight * _sign(sums)[..., None]
+    parents, order = _towards_middle(out_shape)
+    agreement = _agreement(weight, parents, in_shape, out_shape, centre)
+    length = weight.norm(dim=-1)
+    # Rounding errors must not settle a sign. The middle has no neighbour to follow.
+    alone = agreement.abs() <= NOTHING * length * length[:, parents]
+    alone[:, order[0]] = True
+    alone, signs = alone.cpu(), _sign(torch.where(alone, sums, agreement)).cpu()
+    for place in order[1:]:
+        followed = signs[:, parents[place]]
+        signs[:, place] *= torch.where(alone[:, place], 1.0, followed)
+    return weight * signs.to(weight)[..., None]
+
+
+def _sign(values: Tensor) -> Tensor:
+    return torch.where(values < 0, -1.0, 1.0).to(values)
+
+
+def _towards_middle(out_shape: Sequence[int]) -> tuple[list[int], list[int]]:
+    """Each place's neighbour on the way to the middle, and all places in an order from there."""
+    places = (coordinates(out_shape) - 1).long()
+    middle = torch.tensor([size // 2 for size in out_shape])
+    away = places - middle
+    axis = away.abs().argmax(1, keepdim=True)
+    step = torch.zeros_like(away).scatter_(1, axis, away.gather(1, axis).sign())
+    strides = torch.tensor([torch.Size(out_shape[i + 1 :]).numel() for i in range(len(out_shape))])
+    parents = ((places - step) * strides).sum(1)
+    order = away.abs().sum(1).argsort(stable=True)
+    return parents.tolist(), order.tolist()
+
+
+def _agreement(
+    weight: Tensor,
+    parents: list[int],
+    in_shape: Sequence[int],
+    out_shape: Sequence[int],
+    centre: Centre,
+) -> Tensor:
+    """The inner product of each row with its parent's, moved to the same centre, (k, M)."""
+    middles = centres(in_shape, out_shape, centre)
+    parent = torch.tensor(parents)
+    # Half a pixel goes up, on every machine.
+    moves = (middles - middles[parent] + 0.5).floor().long()
+    result = torch.zeros(weight.shape[:2], dtype=weight.dtype, device=weight.device)
+    picture = weight.unflatten(-1, tuple(in_shape))
+    for move in moves.unique(dim=0).tolist():
+        chosen = (moves == torch.tensor(move)).all(1).nonzero().flatten().to(weight.device)
+        rows, neighbours = picture[:, chosen], picture[:, parent.to(weight.device)[chosen]]
+        for axis, distance in enumerate(move):
+            size = in_shape[axis] - abs(distance)
+            rows = rows.narrow(2 + axis, max(distance, 0), size)
+            neighbours = neighbours.narrow(2 + axis, max(-distance, 0), size)
+        result[:, chosen] = (rows * neighbours).flatten(2).sum(-1)
+    return result
+
+
+ALPHAS = (1.0, 5.0, 25.0, 100.0, 400.0, 1600.0)
+
+
+@dataclass(frozen=True)
+class ReportRow:
+    """One alpha; figures are means over output places, one for each component.
+
+    Attributes:
+        alpha: The weight of locality.
+        separability: S_b / S_w of the pooled values.
+        gain: The same divided by the report's `average_separability`.
+        radius: How far the weights lie from the center, in pixels.
+        smallest_gap: The smallest relative gap to the next eigenvalue, over all places.
+        largest_residual: The largest residual of all rows.
+    """
+
+    alpha: float
+    separability: tuple[float, ...]
+    gain: tuple[float, ...]
+    radius: tuple[float, ...]
+    smallest_gap: tuple[float, ...]
+    largest_residual: float
+
+
+@dataclass(frozen=True)
+class PoolingReport:
+    """A row for each alpha; `print` shows the table.
+
+    Attributes:
+        rows: One `ReportRow` for each alpha, in the order asked for.
+        average_separability: S_b / S_w of average pooling, mean over output places.
+        in_shape: The spatial size of the input.
+        out_shape: The spatial size of the output.
+
+    Example:
+        >>> import torch
+        >>> from foveapool import compute_scatter
+        >>> scatter = compute_scatter(torch.randn(40, 3, 8, 8), torch.arange(40) % 4)
+        >>> report = pooling_report(scatter, (4, 4), alphas=(5, 25))
+        >>> [(row.alpha, len(row.separability)) for row in report.rows]
+        [(5.0, 2), (25.0, 2)]
+    """
+
+    rows: tuple[ReportRow, ...]
+    average_separability: float
+    in_shape: tuple[int, ...]
+    out_shape: tuple[int, ...]
+
+    def __str__(self) -> str:
+        lines = [
+            f"pooling {self.in_shape} -> {self.out_shape}; average pooling separates "
+            f"S_b/S_w = {self.average_separability:.4g}",
+            f"{'alpha':>8}  {'S_b/S_w':>18}  {'times average':>15}  {'radius':>13}  {'gap':>15}",
+        ]
+        for row in self.rows:
+            lines.append(
+                f"{row.alpha:>8g}  {_joined(row.separability, '.4f'):>18}  "
+                f"{_joined(row.gain, '.2f'):>15}  {_joined(row.radius, '.1f'):>13}  "
+                f"{_joined(row.smallest_gap, '.1e'):>15}"
+            )
+        return "\n".join(lines)
+
+
+def _joined(values: Sequence[float], form: str) -> str:
+    return " ".join(format(value, form) for value in values)
+
+
+def _row(operator: PoolingOperator) -> ReportRow:
+    return ReportRow(
+        alpha=operator.settings.alpha,
+        separability=tuple(operator.separability.mean(1).tolist()),
+        gain=tuple(operator.gain().mean(1).tolist()),
+        radius=tuple(operator.radius().mean(1).tolist()),
+        smallest_gap=tuple(operator.gaps.min(1).values.tolist()),
+        largest_residual=float(operator.residuals.max()),
+    )
+
+
+def pooling_report(
+    scatter: Scatter,
+    out_shape: Sequence[int],
+    alphas: Alpha | Sequence[Alpha] = ALPHAS,
+    **settings: Any,
+) -> PoolingReport:
+    """Finds the separability that each alpha reaches, before anyone trains a network.
+
+    The first component's separability on the training maps falls with alpha, always: read it
+    beside the radius, as what locality costs, not as a forecast of the error.
+
+    Args:
+        scatter: A and B, such as `compute_scatter` gives.
+        out_shape: The spatial size of the output.
+        alphas: The alphas, or a single one.
+        **settings: Those of `sweep_pooling`, such as `components` and `window`.
+
+    Returns:
+        A report that prints as a table.
+
+    Raises:
+        ValueError: If there is no alpha, or it is given as `alpha`; and as `sweep_pooling` does.
+
+    Example:
+        >>> import torch
+        >>> from foveapool import compute_scatter
+        >>> scatter = compute_scatter(torch.randn(40, 3, 8, 8), torch.arange(40) % 4)
+        >>> report = pooling_report(scatter, (4, 4), alphas=(5, 25), components=1)
+        >>> print(str(report).splitlines()[1])
+           alpha             S_b/S_w    times average         radius              gap
+    """
+    if "alpha" in settings:
+        raise ValueError(
+            f"alpha: got {settings['alpha']!r}, wanted alphas=(...): a report has a row for each"
+        )
+    if isinstance(alphas, str) or not isinstance(alphas, Iterable):
+        alphas = [alphas]
+    operators = list(sweep_pooling(scatter, out_shape, alphas, **settings))
+    if not operators:
+        raise ValueError("alphas: got none, wanted at least one positive number")
+    first = operators[0]
+    return PoolingReport(
+        rows=tuple(_row(operator) for operator in operators),
+        average_separability=float(first.average_separability.mean()),
+        in_shape=first.in_shape,
+        out_shape=first.out_shape,
+    )

@@ -16,7 +16,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from foveapool.files import replacing
+from foveapool._io import replacing
 
 FORMAT_VERSION = 1
 # What a folder with a saved fit has in it, and one with an adapter.

@@ -1,13 +1,23 @@
 """The figures in one place, by name; each function returns a matplotlib Figure and runs nothing."""
 
-from foveapool.report.comparison_figures import poolings_figure
-from foveapool.report.map_figures import ClassMaps, class_maps, feature_map_figure
-from foveapool.report.operator_figures import eigenvalue_figure, operator_figure, spread
+from foveapool.report.operator_figures import (
+    ClassMaps,
+    class_maps,
+    eigenvalue_figure,
+    feature_map_figure,
+    operator_figure,
+    radius_figure,
+    separability_figure,
+    spread,
+)
 from foveapool.report.robustness_figures import ratio_figure, ratios_in
-from foveapool.report.study_figures import alpha_figure, images_figure
+from foveapool.report.study_figures import (
+    alpha_figure,
+    curves_figure,
+    images_figure,
+    poolings_figure,
+)
 from foveapool.report.style import save_figure
-from foveapool.report.sweep_figures import radius_figure, separability_figure
-from foveapool.report.training_figures import curves_figure
 
 __all__ = [
     "ClassMaps",

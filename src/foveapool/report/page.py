@@ -15,15 +15,13 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from foveapool.files import write_text
+from foveapool._io import write_text
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.records import Row
-from foveapool.report.accounts import Account, Curve, families
 from foveapool.report.examples import Examples
-from foveapool.report.markup import data_element, together
-from foveapool.report.packing import packed_examples, packed_operator
-from foveapool.report.page_charts import charts
-from foveapool.report.page_sections import lead, letter, sections
+from foveapool.report.markup import data_element, packed_examples, packed_operator, together
+from foveapool.report.page_sections import charts, lead, letter, sections
+from foveapool.report.run_summary import Account, Curve, families
 
 # In the order in which they may know each other.
 SCRIPTS = (

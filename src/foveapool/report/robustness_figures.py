@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from foveapool.labels import apart, components, form
 from foveapool.records import CE, Row
-from foveapool.report.row_names import apart, components, form
 from foveapool.report.style import COLOURS, COLUMN, SMALL, legend_below, new_figure, styled, tidy
 from foveapool.report.tables import distinct
 

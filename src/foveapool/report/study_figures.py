@@ -1,28 +1,18 @@
-"""Errors of a study, drawn from its rows: against alpha, and against the training images.
-
-Points are means, bars their standard deviations over seeds or held-out parts; where there was one
-only, there is no bar.
-"""
+"""Figures of studies: errors against alpha, images and layers; training curves."""
 
 from __future__ import annotations
 
 import math
 import re
+import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
+from foveapool.labels import alpha_unit, apart, components, form, last_alpha, last_norm, where
 from foveapool.records import ERROR, VALIDATION, Row
-from foveapool.report.row_names import (
-    alpha_unit,
-    apart,
-    components,
-    form,
-    last_alpha,
-    last_norm,
-    where,
-)
+from foveapool.report.run_summary import Curve
 from foveapool.report.style import (
     COLOURS,
     COLUMN,
@@ -274,3 +264,144 @@ def panel_titles(panels: Iterable[tuple[str, ...]]) -> list[str]:
     keys = list(panels)
     varies = [len(set(parts)) > 1 for parts in zip(*keys, strict=True)]
     return [", ".join(p for p, told in zip(key, varies, strict=True) if p and told) for key in keys]
+
+
+_LINE = 0.22  # inches
+_APART = 0.5  # of a line: from its first marker to its last, so that none hides another
+_CHOICES = {"form": "{}", "alpha": "alpha {}", "norm": "{}", "components": "components {}"}
+
+
+@styled
+def poolings_figure(rows: Iterable[Row], width: float = COLUMN) -> Figure:
+    """A line for each pooling, the best on top, and on it a marker for the error at each layer.
+
+    Where one pooling was tried in several forms, with several alphas, norms or components, each is
+    a line. The baseline is a level across all lines. There is a panel for each network, data and
+    placement, and for each number of epochs and batch size.
+    """
+    own = distinct(of_metric(rows, ERROR))
+    baselines = [row for row in own if row.pooling == BASELINE]
+    panels: dict[tuple[str, ...], list[Row]] = {}
+    for row in own:
+        if row.pooling != BASELINE:
+            panels.setdefault((*_training(row), row.placement), []).append(row)
+    if not panels:
+        raise ValueError(
+            f"rows: got no pooling beside the baseline among {len(own)} of {ERROR!r}, wanted a "
+            "study of poolings"
+        )
+    panels = dict(sorted(panels.items()))
+    layers = sorted({row.layer for rows in panels.values() for row in rows})
+    lines = [_lines(rows) for rows in panels.values()]
+    counts = [len(each) for each in lines]
+    figure = new_figure(width, 0.35 + 0.4 * len(panels) + _LINE * sum(counts))
+    every = figure.subplots(len(panels), 1, squeeze=False, height_ratios=counts)[:, 0]
+    for axes, title, key, named in zip(every, panel_titles(panels), panels, lines, strict=True):
+        _draw_lines(tidy(axes), named, layers)
+        levels = [row.mean for row in baselines if _training(row) == key[:-1]]
+        for number, level in enumerate(levels):
+            name = None if number else BASELINE
+            axes.axvline(level, color="0.4", linestyle=(0, (6, 2)), label=name)
+        axes.set_xlabel(ERROR)
+        axes.set_title(title)
+    # Two layers at once have long names.
+    legend_below(figure, every, columns=4 if max(map(len, layers)) < 3 else 2)
+    return figure
+
+
+def _training(row: Row) -> tuple[str, ...]:
+    """What a pooling shares with the baseline that it is to be compared with."""
+    epochs = row.epochs and f"{row.epochs} epochs"
+    return row.network, row.data, epochs, row.batch and f"batch {row.batch}"
+
+
+def _lines(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """The rows by the pooling's name, the one with the lowest error first.
+
+    A name has those choices that differ between the rows of its pooling.
+    """
+    found: dict[str, list[Row]] = {}
+    for row in sorted(rows, key=lambda row: row.mean):
+        like = [each for each in rows if each.pooling == row.pooling]
+        told = [
+            words.format(getattr(row, choice))
+            for choice, words in _CHOICES.items()
+            if len({getattr(each, choice) for each in like}) > 1
+        ]
+        found.setdefault(", ".join([row.pooling, *filter(None, told)]), []).append(row)
+    return found
+
+
+def _draw_lines(axes: Axes, lines: dict[str, list[Row]], layers: Sequence[str]) -> None:
+    """The markers of each line, the first layer's above the others'."""
+    places: dict[Row, float] = {}
+    for number, rows in enumerate(lines.values()):
+        step = _APART / max(2, len(rows) - 1)
+        for i, row in enumerate(sorted(rows, key=lambda row: row.layer)):
+            places[row] = number + (i - (len(rows) - 1) / 2) * step
+    for number, layer in enumerate(layers):
+        own = [row for row in places if row.layer == layer]
+        axes.errorbar(
+            [row.mean for row in own],
+            [places[row] for row in own],
+            xerr=[0.0 if math.isnan(row.deviation) else row.deviation for row in own],
+            label=f"layer {layer}",
+            elinewidth=0.6,
+            **{**line(number), "linestyle": "none"},
+        )
+    axes.set_yticks(range(len(lines)), list(lines))
+    axes.set_ylim(len(lines) - 0.5, -0.5)
+
+
+_FEW = 12  # points that can all have a marker
+
+
+@styled
+def curves_figure(curves: Iterable[Curve], width: float = COLUMN) -> Figure:
+    """Training loss and test error against the epoch, a line for each label.
+
+    Trainings of one label, the seeds of a setting, make one line: their mean over the epochs that
+    all have reached, in a band from the lowest to the highest. Errors are drawn where they were
+    taken, the last epoch at least.
+    """
+    named: dict[str, list[Curve]] = {}
+    for curve in curves:
+        if not curve.epochs:
+            raise ValueError(f"curves: {curve.label}: got no finished epoch, wanted one or more")
+        named.setdefault(curve.label, []).append(curve)
+    if not named:
+        raise ValueError("curves: got none, wanted one or more")
+    figure = new_figure(width, 1.1 * width)
+    loss, error = figure.subplots(2, 1, sharex=True)
+    for number, (label, trainings) in enumerate(named.items()):
+        _draw_curves(loss, label, [_points(each.epochs, each.losses) for each in trainings], number)
+        _draw_curves(
+            error, label, [_points(each.epochs, each.errors) for each in trainings], number
+        )
+    value_axis([loss])
+    error.xaxis.get_major_locator().set_params(integer=True)
+    loss.set_ylabel("training loss")
+    error.set(ylabel="test error %", xlabel="epoch")
+    for axes in (loss, error):
+        tidy(axes)
+    legend_below(figure, [loss], columns=2)
+    return figure
+
+
+def _points(epochs: Sequence[int], values: Sequence[float | None]) -> dict[int, float]:
+    pairs = zip(epochs, values, strict=True)
+    return {epoch: value for epoch, value in pairs if value is not None}
+
+
+def _draw_curves(axes: Axes, label: str, seeds: Sequence[dict[int, float]], number: int) -> None:
+    epochs = sorted(set(seeds[0]).intersection(*seeds[1:]))
+    values = [[each[epoch] for each in seeds] for epoch in epochs]
+    look = line(number)
+    # On long lines a few markers, each line's elsewhere: they name it and do not hide it.
+    some = (number % 5, max(1, len(epochs) // 5)) if len(epochs) > _FEW else None
+    axes.plot(
+        epochs, [statistics.mean(each) for each in values], label=label, markevery=some, **look
+    )
+    if len(seeds) > 1:
+        low, high = ([end(each) for each in values] for end in (min, max))
+        axes.fill_between(epochs, low, high, color=look["color"], alpha=0.15, linewidth=0)

@@ -14,7 +14,7 @@ from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from foveapool.files import replacing
+from foveapool._io import replacing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -15,14 +15,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from foveapool.robustness import blur, colour, digital, elastic, noise
-from foveapool.robustness.draws import Draws
-from foveapool.robustness.fog import fog
-from foveapool.robustness.frost import frost, frost_pictures
-from foveapool.robustness.groups import check_name
-from foveapool.robustness.levels import SIDE, check_images, scale_of
-from foveapool.robustness.snow import snow
-from foveapool.robustness.spatter import spatter
+from foveapool.robustness import blur, geometry, pixels
+from foveapool.robustness.names import check_name
+from foveapool.robustness.quantize import SIDE, check_images, scale_of
+from foveapool.robustness.rng import Draws
+from foveapool.robustness.weather import fog, frost, frost_pictures, snow, spatter
 
 
 @dataclass(frozen=True)
@@ -58,7 +55,7 @@ _DRAWN = "above 32 pixels drawn at that size, then enlarged to the image"
 _TABLE = (
     Corruption(
         "gaussian_noise",
-        noise.gaussian_noise,
+        pixels.gaussian_noise,
         "noise",
         "deviation",
         ((0.04,), (0.06,), (0.08,), (0.09,), (0.10,)),
@@ -66,7 +63,7 @@ _TABLE = (
     ),
     Corruption(
         "shot_noise",
-        noise.shot_noise,
+        pixels.shot_noise,
         "noise",
         "photons",
         ((500,), (250,), (100,), (75,), (50,)),
@@ -74,7 +71,7 @@ _TABLE = (
     ),
     Corruption(
         "impulse_noise",
-        noise.impulse_noise,
+        pixels.impulse_noise,
         "noise",
         "share",
         ((0.01,), (0.02,), (0.03,), (0.05,), (0.07,)),
@@ -146,7 +143,7 @@ _TABLE = (
     ),
     Corruption(
         "brightness",
-        colour.brightness,
+        pixels.brightness,
         "weather",
         "offset",
         ((0.05,), (0.1,), (0.15,), (0.2,), (0.3,)),
@@ -155,7 +152,7 @@ _TABLE = (
     ),
     Corruption(
         "contrast",
-        colour.contrast,
+        pixels.contrast,
         "digital",
         "share",
         ((0.75,), (0.5,), (0.4,), (0.3,), (0.15,)),
@@ -164,7 +161,7 @@ _TABLE = (
     ),
     Corruption(
         "elastic_transform",
-        elastic.elastic_transform,
+        geometry.elastic_transform,
         "geometric",
         "alpha sigma jitter",
         ((0, 0, 2.56), (1.6, 6.4, 2.24), (2.56, 1.92, 1.92), (3.2, 1.28, 1.6), (3.2, 0.96, 0.96)),
@@ -172,7 +169,7 @@ _TABLE = (
     ),
     Corruption(
         "pixelate",
-        digital.pixelate,
+        pixels.pixelate,
         "digital",
         "share",
         ((0.95,), (0.9,), (0.85,), (0.75,), (0.65,)),
@@ -181,7 +178,7 @@ _TABLE = (
     ),
     Corruption(
         "jpeg_compression",
-        digital.jpeg_compression,
+        pixels.jpeg_compression,
         "digital",
         "quality",
         ((80,), (65,), (58,), (50,), (40,)),
@@ -190,7 +187,7 @@ _TABLE = (
     ),
     Corruption(
         "speckle_noise",
-        noise.speckle_noise,
+        pixels.speckle_noise,
         "noise",
         "deviation",
         ((0.06,), (0.1,), (0.12,), (0.16,), (0.2,)),
@@ -224,7 +221,7 @@ _TABLE = (
     ),
     Corruption(
         "saturate",
-        colour.saturate,
+        pixels.saturate,
         "digital",
         "factor offset",
         ((0.3, 0), (0.1, 0), (1.5, 0), (2, 0.1), (2.5, 0.2)),

@@ -1,31 +1,36 @@
-"""How a classifier fares on corrupted and perturbed images, made as it goes or read from disk.
-
-Any callable will do, a module among them: images in, scores out. What the images are stands in
-`corruptions.py`, `perturbations.py` and `sets.py`, what is counted in `metrics.py`.
-"""
+"""How a network fares on corrupted images and perturbed sequences, drawn in flight or on disk."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from foveapool.modes import evaluating
-from foveapool.robustness.corruption_metrics import SEVERITIES, CorruptionErrors
-from foveapool.robustness.flip_metrics import FlipRates
-from foveapool.robustness.perturbations import PERTURBATIONS
-from foveapool.robustness.predictions import Values
-from foveapool.robustness.result import RobustnessResult
-from foveapool.robustness.selection import (
+from foveapool._eval_mode import evaluating
+from foveapool.robustness.corruptions import block_length, corrupt
+from foveapool.robustness.errors import CorruptionErrors, Values
+from foveapool.robustness.flips import FlipRates
+from foveapool.robustness.names import (
+    SEVERITIES,
     checked_severities,
     corruption_names,
     perturbation_names,
 )
-from foveapool.robustness.sources import InFlight, OnDisk
+from foveapool.robustness.perturbations import PERTURBATIONS, perturbed
+from foveapool.robustness.result import RobustnessResult
+from foveapool.robustness.sets import (
+    CORRUPTIONS_END,
+    PERTURBATIONS_END,
+    open_corruption,
+    open_perturbation,
+    read_labels,
+    set_folder,
+)
 
 PRECISIONS = (torch.float32, torch.bfloat16, torch.float16)
 # Told after every batch: images done, images in all, and what they suffer.
@@ -208,3 +213,76 @@ def _described(answers: object) -> str:
     if isinstance(answers, Tensor):
         return f"{answers.dtype} {tuple(answers.shape)}"
     return type(answers).__name__
+
+
+# Bytes of one part: several batches of a model, and little beside the model's own memory.
+_PART = 64 * 2**20
+
+
+class InFlight:
+    """Corrupts images uint8 (n, H, W, 3) when asked to, on their device; nothing is kept."""
+
+    def __init__(self, images: Tensor, seed: int = 0, frost: Path | str | None = None) -> None:
+        self.images, self.seed, self.frost = images, seed, frost
+
+    def corrupted(self, name: str, severity: int) -> Iterator[Tensor]:
+        """All images at one severity, uint8 (N, H, W, 3), some at a time."""
+        block = block_length(self.images)
+        length = block * max(1, _PART // (block * self.images[0].numel()))
+        for start in range(0, len(self.images), length):
+            part = self.images[start : start + length]
+            yield corrupt(part, name, severity, self.seed, start, self.frost)
+
+    def perturbed(self, name: str) -> Iterator[Tensor]:
+        """The sequences of all images, uint8 (N, frames, H, W, 3), some at a time."""
+        return perturbed(self.images, name, self.seed)
+
+
+class OnDisk:
+    """Reads sets in the published layouts; what they lack is said before anything is computed."""
+
+    def __init__(
+        self,
+        folder: Path,
+        labels: Tensor,
+        corruptions: Sequence[str] = (),
+        severities: Sequence[int] = (),
+        perturbations: Sequence[str] = (),
+    ) -> None:
+        self.labels = labels.cpu()
+        if corruptions:
+            self.corruptions = set_folder(folder, CORRUPTIONS_END)
+            if not torch.equal(read_labels(self.corruptions, len(labels)), self.labels):
+                raise ValueError(
+                    f"{self.corruptions}: its labels are not those that were given; wanted the "
+                    "test images that the set was made of, in their order"
+                )
+        if perturbations:
+            self.perturbations = set_folder(folder, PERTURBATIONS_END)
+        for name in corruptions:
+            for severity in severities:
+                self._corruption(name, severity)
+        for name in perturbations:
+            self._perturbation(name)
+
+    def corrupted(self, name: str, severity: int) -> Iterator[Tensor]:
+        """All images at one severity, uint8 (N, H, W, 3), some at a time."""
+        return _parts(self._corruption(name, severity))
+
+    def perturbed(self, name: str) -> Iterator[Tensor]:
+        """The sequences of all images, uint8 (N, frames, H, W, 3), some at a time."""
+        return _parts(self._perturbation(name))
+
+    def _corruption(self, name: str, severity: int) -> np.ndarray:
+        return open_corruption(self.corruptions, name, severity, len(self.labels))
+
+    def _perturbation(self, name: str) -> np.ndarray:
+        frames = PERTURBATIONS[name].frames
+        return open_perturbation(self.perturbations, name, frames, len(self.labels))
+
+
+def _parts(array: np.ndarray) -> Iterator[Tensor]:
+    rows = max(1, _PART // array[0].size)
+    for start in range(0, len(array), rows):
+        # A copy: the map itself is not to be written to, and torch would warn of it.
+        yield torch.from_numpy(np.array(array[start : start + rows]))

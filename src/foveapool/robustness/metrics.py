@@ -4,16 +4,16 @@ Pure functions, and two classes that take a model's answers batch by batch: `Cor
 `FlipRates`. Errors, flip probabilities and rates are fractions; the papers print percent.
 """
 
-from foveapool.robustness.corruption_metrics import (
-    SEVERITIES,
+from foveapool.robustness.errors import (
     CorruptionErrors,
     CorruptionTable,
     corruption_error,
     error_rate,
+    mean_over,
     relative_corruption_error,
     unnormalised_ce,
 )
-from foveapool.robustness.flip_metrics import (
+from foveapool.robustness.flips import (
     FlipRates,
     FlipTable,
     flip_probability,
@@ -26,7 +26,7 @@ from foveapool.robustness.flip_metrics import (
     zipf_distance,
     zipf_distances,
 )
-from foveapool.robustness.groups import (
+from foveapool.robustness.names import (
     ALL_CORRUPTIONS,
     ALL_PERTURBATIONS,
     EVALUATION_TEN,
@@ -35,10 +35,10 @@ from foveapool.robustness.groups import (
     GEOMETRIC_CORRUPTIONS,
     GEOMETRIC_PERTURBATIONS,
     PERTURBATION_FILES,
+    SEVERITIES,
     STANDARD_CORRUPTIONS,
     is_noise,
 )
-from foveapool.robustness.predictions import mean_over
 
 __all__ = [
     "ALL_CORRUPTIONS",

@@ -2,7 +2,7 @@
 
 `PERTURBATIONS` lists the 14 of them, three noises at three levels each, with their parameters;
 `perturb` makes the frames, `perturbed` a part of the images at a time: all frames of 10,000 images
-are 18 GB. How each is drawn stands in `sequences.py`.
+are 18 GB. How each is drawn stands in `perturbations.py`.
 """
 
 from __future__ import annotations
@@ -14,14 +14,9 @@ from typing import Any
 from torch import Tensor
 
 from foveapool.robustness import sequences
-from foveapool.robustness.draws import Draws
-from foveapool.robustness.groups import (
-    GEOMETRIC_PERTURBATIONS,
-    at_level,
-    check_name,
-    is_noise,
-)
-from foveapool.robustness.levels import check_images
+from foveapool.robustness.names import GEOMETRIC_PERTURBATIONS, at_level, check_name, is_noise
+from foveapool.robustness.quantize import check_images
+from foveapool.robustness.rng import Draws
 from foveapool.robustness.sequences import LENGTH, MOTION_LENGTH, TRANSLATE_LENGTH, Frames
 
 # Frames of so many pixels a chunk: they fit a processor's cache, or fill a GPU.

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from foveapool.robustness.corruption_metrics import CorruptionTable
-from foveapool.robustness.flip_metrics import FlipTable
+from foveapool.robustness.errors import CorruptionTable
+from foveapool.robustness.flips import FlipTable
 
 
 def _no_flips() -> FlipTable:

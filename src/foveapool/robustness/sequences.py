@@ -13,7 +13,8 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from foveapool.robustness.affine import (
+from foveapool.robustness.filters import gaussian, layer_shape, motion_weights, pad
+from foveapool.robustness.geometry import (
     Move,
     Sampling,
     affine_sampling,
@@ -21,14 +22,10 @@ from foveapool.robustness.affine import (
     sample,
     tilt_sampling,
 )
-from foveapool.robustness.colour import hsv_to_rgb, rgb_to_hsv
-from foveapool.robustness.draws import Draws
-from foveapool.robustness.filters import gaussian, pad
-from foveapool.robustness.levels import divided, scale_of, to_levels, to_unit
-from foveapool.robustness.motion import motion_weights
-from foveapool.robustness.resample import layer_shape
-from foveapool.robustness.snow import lay_snow, snow_flakes
-from foveapool.robustness.spatter import lay_water, wet_places
+from foveapool.robustness.pixels import hsv_to_rgb, rgb_to_hsv
+from foveapool.robustness.quantize import divided, scale_of, to_levels, to_unit
+from foveapool.robustness.rng import Draws
+from foveapool.robustness.weather import lay_snow, lay_water, snow_flakes, wet_places
 
 LENGTH = 31
 MOTION_LENGTH = 21

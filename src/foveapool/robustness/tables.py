@@ -12,15 +12,17 @@ from dataclasses import dataclass
 from foveapool.robustness.compare import (
     CORRUPTION_GROUPS,
     PERTURBATION_GROUPS,
+    Paper,
     better,
     comparison,
     corruption_ratios,
     levels,
+    paper,
+    paper_on,
     perturbation_ratios,
     standing,
 )
-from foveapool.robustness.groups import NOISE_LEVELS, at_level, is_noise
-from foveapool.robustness.paper import Paper, paper, paper_on
+from foveapool.robustness.names import NOISE_LEVELS, at_level, is_noise
 from foveapool.robustness.result import RobustnessResult
 from foveapool.tabular import comma_separated, markdown
 
@@ -109,7 +111,7 @@ def tables(
         The tables, the summary first.
 
     Example:
-        >>> from foveapool.robustness.corruption_metrics import CorruptionTable
+        >>> from foveapool.robustness.errors import CorruptionTable
         >>> result = RobustnessResult(CorruptionTable({"fog": {1: 0.25}}, clean=0.125))
         >>> [table.name for table in tables(result)]
         ['summary', 'corruptions-non-geometric']

@@ -1,7 +1,8 @@
 """Engines: many trainings, each after the one it is fitted on, in one process or in several.
 
-An engine hands trainings to workers; what a worker does is `protocol.run_training`. Processes
-that were started by others on the same runs share the work: what one holds, the others leave.
+An engine hands trainings to workers: this process, several of this machine, or a Ray cluster. What
+a worker does is `worker.run_training`. Processes that were started by others on the same runs share
+the work: what one holds, the others leave.
 """
 
 from __future__ import annotations
@@ -21,19 +22,11 @@ import torch
 
 from foveapool.runs import RESULT, Finished, Runs
 from foveapool.study.fits import WEIGHTS, check_fitted_on
-from foveapool.study.protocol import finished, run_training
-from foveapool.study.training import Means, Training
+from foveapool.study.spec import Means, Training
+from foveapool.study.worker import Outcome, finished, work
 
 LOOK_AGAIN = 0.3  # seconds, while others work on what is left
 MOST_BREAKDOWNS = 3
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What a worker has to say: the result, or None where another process is at it."""
-
-    result: dict[str, Any] | None
-    said: tuple[str, ...] = ()
 
 
 class Workers(Protocol):
@@ -195,28 +188,6 @@ class Engine:
         return self.workers.submit(training, self.runs.root, means)
 
 
-def work(
-    training: Training, runs: Path, means: Means, known: Mapping[str, Finished] | None = None
-) -> Outcome:
-    """Does one training, in whatever process.
-
-    Args:
-        training: What to train.
-        runs: The folder of runs.
-        means: How to train it.
-        known: Trainings that were finished elsewhere, if they matter.
-
-    Returns:
-        What it came to.
-    """
-    said: list[str] = []
-    try:
-        result = run_training(training, Runs(runs, said.append, known), means)
-    except BlockingIOError:
-        return Outcome(None, tuple(said))
-    return Outcome(result, tuple(said))
-
-
 def _done(
     training: Training, runs: Path, means: Means, known: Mapping[str, Finished] | None = None
 ) -> Future[Outcome]:
@@ -286,3 +257,69 @@ def _begin_worker(threads: int) -> None:
         os._exit(1)
 
     threading.Thread(target=follow, daemon=True).start()
+
+
+RETRIES = 3
+
+
+class RayWorkers:
+    """Tasks of Ray with `cpus` cores and `gpus` GPUs each; a share such as 0.25 of a GPU is fine.
+
+    Joins the cluster at `address`, or the one that RAY_ADDRESS names, or starts one here.
+    """
+
+    def __init__(self, cpus: float = 1, gpus: float = 0, address: str | None = None) -> None:
+        try:
+            import ray
+        except ImportError as error:
+            raise ImportError(
+                "ray: not installed; pip install 'foveapool[ray]', or use --engine local"
+            ) from error
+        self._joined = not ray.is_initialized()
+        if self._joined:
+            ray.init(address=address, log_to_driver=False, include_dashboard=False)
+        if gpus and not ray.cluster_resources().get("GPU"):
+            raise ValueError(f"gpus: got {gpus:g} for each training, but Ray's cluster has none")
+        # Ray gives torch as many threads as the task has cores.
+        self._task = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=RETRIES)(work)
+        self._shutdown = ray.shutdown
+        self.at_once = 1_000_000  # Ray knows better what it can hold
+
+    def submit(self, training: Training, runs: Path, means: Means) -> Future[Outcome]:
+        """Gives the training to the cluster."""
+        answer: Future[Outcome] = Future()
+        answer.set_running_or_notify_cancel()
+
+        def pass_on(asked: Future[Outcome]) -> None:
+            error = asked.exception()
+            if error is None:
+                answer.set_result(asked.result())
+            else:
+                answer.set_exception(_as_it_was(error, training))
+
+        # A machine of the cluster may stand in another folder.
+        asked = self._task.remote(training, runs.absolute(), means).future()
+        asked.add_done_callback(pass_on)
+        return answer
+
+    def mend(self) -> None:
+        """Ray mends itself."""
+
+    def close(self) -> None:
+        """Leaves the cluster, unless it was joined by whoever called."""
+        if self._joined:
+            self._shutdown()
+
+
+def _as_it_was(error: BaseException, training: Training) -> BaseException:
+    """The worker's own error, out of Ray's account of where it happened."""
+    from ray.exceptions import RayError, RayTaskError
+
+    if isinstance(error, RayTaskError) and isinstance(error.cause, Exception):
+        return error.cause
+    if isinstance(error, RayError):
+        return ChildProcessError(
+            f"{training.name}: its workers died {RETRIES + 1} times ({error}); is there memory "
+            "enough? Start again with more cores for each: what is finished stays"
+        )
+    return error

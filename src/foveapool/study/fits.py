@@ -18,16 +18,15 @@ from typing import Any, TypeVar
 
 from torch import nn
 
-from foveapool.files import clear_leftovers, held, write_text
-from foveapool.networks.choices import AFTER
-from foveapool.networks.sites import PoolingSite, site_at
+from foveapool._io import clear_leftovers, held, write_text
+from foveapool.networks.sites import AFTER, PoolingSite, site_at
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.pooling.scatter import Scatter
 from foveapool.pooling.storage import load_tensors, save_tensors
 from foveapool.runs import Runs, read_json
+from foveapool.study.job import scatter_at, solved
 from foveapool.study.setting import AUTO, Pool
-from foveapool.study.training import Means, Training, data_of, trial_of
-from foveapool.study.trial import scatter_at, solved
+from foveapool.study.spec import Means, Training, data_of, trial_of
 from foveapool.training.parallel import chosen_device
 
 WEIGHTS = "weights.safetensors"

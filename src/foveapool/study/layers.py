@@ -10,8 +10,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from foveapool.near import did_you_mean
-from foveapool.pooling.published import published_form
+from foveapool._suggest import did_you_mean
+from foveapool.pooling.baselines import published_form
 from foveapool.study.setting import (
     BESIDE,
     FITTED,

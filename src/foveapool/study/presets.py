@@ -23,13 +23,12 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from foveapool.data.content import content_of
-from foveapool.data.registry import check_data_name
-from foveapool.near import did_you_mean
-from foveapool.study.select import Halving, Search
+from foveapool._suggest import did_you_mean
+from foveapool.data.registry import check_data_name, content_of
+from foveapool.study.search import Halving, Search
 from foveapool.study.setting import BESIDE, FITTED, LAYERS, THEN, Pool, Setting
+from foveapool.study.spec import Source
 from foveapool.study.study import LIKE, Arm, Study
-from foveapool.study.training import Source
 from foveapool.training.recipe import Recipe, paper_recipe
 
 WHOLE = "whole"  # a window that is none: TOML has no word for nothing

@@ -12,15 +12,20 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal
 
 from foveapool.networks.build import check_options
-from foveapool.networks.choices import AFTER, MAIN, Form, check_form, check_placement, paths
-from foveapool.networks.sites import check_layer
+from foveapool.networks.sites import (
+    AFTER,
+    MAIN,
+    Form,
+    check_form,
+    check_layer,
+    check_placement,
+    paths,
+)
+from foveapool.pooling.baselines import RIVALS, published_form
 from foveapool.pooling.grid import Centre
 from foveapool.pooling.module import usual_centre, usual_window
-from foveapool.pooling.published import published_form
-from foveapool.pooling.rivals import RIVALS
 from foveapool.pooling.scatter import WEIGHTINGS, Weighting
-from foveapool.pooling.signs import Sign
-from foveapool.pooling.solve import Alpha, AlphaUnit, Norm, check_choices
+from foveapool.pooling.solve import Alpha, AlphaUnit, Norm, Sign, check_choices
 
 CLOSED_FORM, TRAINED = "closed-form", "closed-form-trained"
 BASELINE = "baseline"

@@ -13,8 +13,9 @@ from typing import Any
 
 from foveapool.records import Row
 from foveapool.study.layers import check_line, check_pooling, exchanged, with_line
-from foveapool.study.robust import check_asked
-from foveapool.study.select import Search, Selection, select
+from foveapool.study.robustness import check_asked
+from foveapool.study.rows import Trials, selection_rows, trial_rows
+from foveapool.study.search import Search, Selection, select
 from foveapool.study.setting import (
     BASELINE,
     BESIDE,
@@ -25,8 +26,7 @@ from foveapool.study.setting import (
     THEN,
     Setting,
 )
-from foveapool.study.training import Source, Training
-from foveapool.study.trials import Trials, selection_rows, trial_rows
+from foveapool.study.spec import Source, Training
 from foveapool.training.recipe import Recipe
 
 # How an arm says whose search it follows.

@@ -17,18 +17,17 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from foveapool.files import made_folder, write_text
+from foveapool._io import made_folder, write_text
 from foveapool.pooling.mixing import ChannelMixing, MixingPool2d
 from foveapool.pooling.module import LinearPool2d
 from foveapool.pooling.storage import ADAPTER_CONFIG as CONFIG
 from foveapool.pooling.storage import ADAPTER_WEIGHTS as WEIGHTS
 from foveapool.pooling.storage import load_tensors, save_tensors
+from foveapool.surgery.find import network_in, standins
+from foveapool.surgery.forward import module_named
 from foveapool.surgery.geometry import pair, stride_of
-from foveapool.surgery.names import network_in, standins
 from foveapool.surgery.replace import Change, Replacement, replace
-from foveapool.surgery.standin import StandIn, check_mode
-from foveapool.surgery.suited import check_pool, check_stage
-from foveapool.surgery.visit import module_named
+from foveapool.surgery.wrapper import StandIn, check_mode, check_pool, check_stage
 
 # What may stand behind a pooling: a 1x1 convolution in mode `replace`, or in mode `mix`.
 FOLLOWERS = ("project", "mixing")

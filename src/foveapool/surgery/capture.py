@@ -13,13 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from foveapool.surgery.batches import Labelled, Unpack, unpacked
-from foveapool.surgery.find import Downsampling, Layers, first_of, layers_seen
+from foveapool.surgery.find import Downsampling, Layers, first_of, layers_seen, matching, network_in
+from foveapool.surgery.forward import call, device_of, dry_run, module_named, version_of
 from foveapool.surgery.geometry import Unstrided, check_subsamples
-from foveapool.surgery.names import matching, network_in
-from foveapool.surgery.standin import Mode, StandIn, check_mode
-from foveapool.surgery.suited import check_can_mix
-from foveapool.surgery.visit import call, device_of, dry_run, module_named, version_of
+from foveapool.surgery.loader import Labelled, Unpack, unpacked
+from foveapool.surgery.wrapper import Mode, StandIn, check_can_mix, check_mode
 
 
 def capture(

@@ -15,24 +15,22 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from foveapool.pooling.gram import Precision
 from foveapool.pooling.grid import Centre
 from foveapool.pooling.least_squares import Mixing, check_mixing_fits
 from foveapool.pooling.mixing import ChannelMixing, MixingPool2d
 from foveapool.pooling.module import LinearPool2d, usual_centre
 from foveapool.pooling.operator import PoolingOperator
-from foveapool.pooling.precision import Precision
 from foveapool.pooling.scatter import Scatter, Weighting
-from foveapool.pooling.signs import Sign
-from foveapool.pooling.solve import Alpha, AlphaUnit, Norm, solve_pooling
-from foveapool.surgery.batches import Unpack
-from foveapool.surgery.find import Downsampling, Layers, check_same_layer
-from foveapool.surgery.kept import Kept, read_folder, write_folder
-from foveapool.surgery.names import network_in
+from foveapool.pooling.solve import Alpha, AlphaUnit, Norm, Sign, solve_pooling
+from foveapool.surgery.checkpoint import Shelf
+from foveapool.surgery.find import Downsampling, Layers, check_same_layer, network_in
+from foveapool.surgery.forward import device_of
+from foveapool.surgery.loader import Reading, Unpack
 from foveapool.surgery.passes import Passes, ScatterSettings, mixing_sizes
 from foveapool.surgery.progress import Report, reporter
-from foveapool.surgery.reading import Reading
 from foveapool.surgery.replace import RANDOM, Replacement, replace
-from foveapool.surgery.resume import Shelf
+from foveapool.surgery.serialization import Kept, read_folder, write_folder
 from foveapool.surgery.settings import (
     MixingStart,
     Window,
@@ -43,8 +41,7 @@ from foveapool.surgery.settings import (
     plain_settings,
     window_of,
 )
-from foveapool.surgery.standin import Mode, OnResize, check_mode
-from foveapool.surgery.visit import device_of
+from foveapool.surgery.wrapper import Mode, OnResize, check_mode
 
 
 class ClosedFormPooling:

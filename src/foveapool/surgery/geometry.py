@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from foveapool.modes import evaluating
+from foveapool._eval_mode import evaluating
 
 Pair = tuple[int, int]
 POOLINGS = (

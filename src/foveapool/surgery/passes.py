@@ -20,24 +20,28 @@ import torch
 from torch import Tensor
 
 from foveapool.pooling.accumulate import ScatterAccumulator
-from foveapool.pooling.incoming import distributed, from_all_processes
+from foveapool.pooling.gram import Panels, Precision, check_fits, check_precision
 from foveapool.pooling.least_squares import Mixing, MixingSizes, MixingSums, pooled_pieces
 from foveapool.pooling.module import LinearPool2d
 from foveapool.pooling.moments import ChannelMoments
 from foveapool.pooling.operator import PoolingOperator
-from foveapool.pooling.precision import Precision, check_precision
 from foveapool.pooling.scatter import Scatter, Weighting
-from foveapool.pooling.symmetric import Panels, check_fits
-from foveapool.surgery.batches import Labelled, check_rereadable
+from foveapool.pooling.validation import distributed, from_all_processes
 from foveapool.surgery.capture import maps_of, outputs_of, shrinking
-from foveapool.surgery.classes import class_count, class_names, naming_classes
+from foveapool.surgery.checkpoint import Found, Position, Shelf, batch_digest, fingerprint
 from foveapool.surgery.find import Downsampling
-from foveapool.surgery.first_batch import taking
+from foveapool.surgery.forward import device_of, unwrapped
+from foveapool.surgery.loader import (
+    Labelled,
+    Reading,
+    check_rereadable,
+    class_count,
+    class_names,
+    naming_classes,
+    taking,
+)
 from foveapool.surgery.progress import Clock, Report
-from foveapool.surgery.reading import Reading
-from foveapool.surgery.resume import Found, Position, Shelf, batch_digest, fingerprint
 from foveapool.surgery.settings import Window, window_of
-from foveapool.surgery.visit import device_of, unwrapped
 
 SAVE_SECONDS = 30.0
 

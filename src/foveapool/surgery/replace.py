@@ -14,18 +14,22 @@ from torch import nn
 from torch.optim import Optimizer
 
 from foveapool.pooling.mixing import ChannelMixing
+from foveapool.surgery.find import given_way, matching, network_in, standins
+from foveapool.surgery.forward import device_of
 from foveapool.surgery.geometry import Pair, first_number
-from foveapool.surgery.names import given_way, matching, network_in, standins
-from foveapool.surgery.optimiser import Slot, check_knows, holds_any, swap_back, swap_parameters
-from foveapool.surgery.standin import ON_RESIZE, Mode, OnResize, StandIn, check_mode
-from foveapool.surgery.suited import (
+from foveapool.surgery.optimizer import Slot, check_knows, holds_any, swap_back, swap_parameters
+from foveapool.surgery.wrapper import (
+    ON_RESIZE,
+    Mode,
+    OnResize,
+    StandIn,
+    check_mode,
     check_pool,
     check_stage,
     mode_of,
     split_mixing,
     warn_of_other_holders,
 )
-from foveapool.surgery.visit import device_of
 
 RANDOM = "random: it has to learn"
 

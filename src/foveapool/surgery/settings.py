@@ -11,14 +11,14 @@ from collections.abc import Mapping
 from numbers import Integral, Real
 from typing import Any, Literal
 
+from foveapool.pooling.gram import PRECISIONS
 from foveapool.pooling.grid import Centre, windows
 from foveapool.pooling.least_squares import Mixing
 from foveapool.pooling.module import usual_window
-from foveapool.pooling.precision import PRECISIONS
 from foveapool.pooling.scatter import WEIGHTINGS, Scatter
 from foveapool.pooling.solve import check_choices
 from foveapool.surgery.find import Downsampling
-from foveapool.surgery.standin import Mode
+from foveapool.surgery.wrapper import Mode
 
 # How far a position may look: a number of pixels, None for the whole map, or what the mode wants.
 Window = int | Literal["auto"] | None

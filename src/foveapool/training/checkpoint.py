@@ -6,8 +6,10 @@ header says where in the training they belong and which training that is.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,11 +18,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from foveapool._io import clear_leftovers, held, made_folder
 from foveapool.data.images import DataSet
-from foveapool.files import clear_leftovers, held, made_folder
 from foveapool.pooling.storage import load_tensors, save_tensors
-from foveapool.training.configuration import STRUCTURE, differences, shown_images
 from foveapool.training.metrics import METRICS, EpochRecord
+from foveapool.training.recipe import Recipe
 
 CHECKPOINT = "checkpoint.safetensors"
 _AFRESH = "start afresh with resume=False, on the command line --no-resume"
@@ -183,3 +185,65 @@ def disk_errors_explained(path: Path) -> Iterator[None]:
             f"{path}: could not be written ({error}); what was saved before is kept. Free space "
             "on the disk, then train on with the same command"
         ) from error
+
+
+STRUCTURE = "network.structure"  # names of tensors, and the network as torch prints it
+
+
+def configuration(network: nn.Module, data: DataSet, recipe: Recipe, seed: int) -> dict[str, Any]:
+    """A flat dict that JSON can hold; equal for two trainings that must end alike on one machine.
+
+    The network's numbers, a fitted pooling among them, are part of it, and so are the images.
+    """
+    tensors = network.state_dict()
+    values = {**recipe.as_dict(), "pooling_rate": recipe.pooling_rate}
+    augmentation = None if data.augmentation is None else asdict(data.augmentation)
+    return {
+        **{f"recipe.{key}": value for key, value in values.items()},
+        "seed": seed,
+        "network": type(network).__name__,
+        "network.parameters": sum(p.numel() for p in network.parameters()),
+        STRUCTURE: _digest([json.dumps(sorted(tensors)).encode(), str(network).encode()]),
+        "network.start": _digest(_bytes(tensor) for tensor in tensors.values()),
+        "data": data.name,
+        "data.train": len(data.train),
+        "data.test": len(data.test),
+        "data.augmentation": augmentation,
+        **shown_images(data),
+    }
+
+
+def shown_images(data: DataSet) -> dict[str, Any]:
+    """What of the data decides what a trained network is shown, and how it is judged.
+
+    The name is no part of it: images may be moved, and others may come to lie in their place.
+    """
+    return {
+        "data.normalisation": data.normalisation,
+        "data.content": _digest(
+            _bytes(tensor)
+            for part in (data.train, data.test)
+            for tensor in (part.images, part.labels)
+        ),
+    }
+
+
+def differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
+    """What differs between the configuration of a folder and the one asked for, in words."""
+    keys = [*here, *(key for key in there if key not in here)]
+    return [
+        f"{key} is {there.get(key)} there and {here.get(key)} here"
+        for key in keys
+        if there.get(key) != here.get(key)
+    ]
+
+
+def _bytes(tensor: Tensor) -> memoryview:
+    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
+
+
+def _digest(parts: Iterable[bytes | memoryview]) -> str:
+    digest = hashlib.blake2b(digest_size=8)
+    for part in parts:
+        digest.update(part)
+    return digest.hexdigest()

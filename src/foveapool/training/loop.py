@@ -17,15 +17,12 @@ import torch
 from torch import nn
 
 from foveapool.data.images import DataSet
-from foveapool.training.checkpoint import Position, RunFolder, disk_errors_explained
-from foveapool.training.configuration import configuration
-from foveapool.training.evaluate import error_percent
-from foveapool.training.metrics import EpochRecord, Metrics
-from foveapool.training.optimiser import set_rate
+from foveapool.training.checkpoint import Position, RunFolder, configuration, disk_errors_explained
+from foveapool.training.metrics import EpochRecord, Metrics, Progress
 from foveapool.training.parallel import Workers, chosen_device
-from foveapool.training.progress import Progress
 from foveapool.training.recipe import Recipe
-from foveapool.training.state import TrainingState
+from foveapool.training.state import TrainingState, set_rate
+from foveapool.training.step import error_percent
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from foveapool.pooling.incoming import distributed
+from foveapool.pooling.validation import distributed
 
 
 @dataclass(frozen=True)

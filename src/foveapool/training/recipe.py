@@ -1,6 +1,6 @@
 """Recipes: how a network is trained, as data. The paper's own are here by name.
 
-Nothing is trained here; `optimiser.py` and `loop.py` do what a recipe says.
+Nothing is trained here; `optimizer.py` and `loop.py` do what a recipe says.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
-from foveapool.near import did_you_mean
+from foveapool._suggest import did_you_mean
 
 OPTIMISERS = ("adam", "sgd")
 

@@ -9,15 +9,16 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from foveapool.pooling.solvers import arpack, dense, krylov
+from foveapool.pooling.solvers.krylov import solve_krylov
 from foveapool.pooling.solvers.pencil import Eigenpairs, Matrices, Pencil
+from foveapool.pooling.solvers.reference import solve_arpack, solve_dense
 
 Solver = Callable[[Pencil, int, float, Tensor | None], Eigenpairs]
 
 SOLVERS: dict[str, Solver] = {
-    "krylov": krylov.solve,
-    "dense": dense.solve,
-    "arpack": arpack.solve,
+    "krylov": solve_krylov,
+    "dense": solve_dense,
+    "arpack": solve_arpack,
 }
 
 __all__ = ["SOLVERS", "Eigenpairs", "Matrices", "Pencil", "Solver"]

@@ -11,10 +11,19 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from foveapool.pooling.solvers import dense, lanczos
-from foveapool.pooling.solvers.pencil import Eigenpairs, Pencil, relative, times
-from foveapool.pooling.solvers.preconditioner import Preconditioner
-from foveapool.pooling.solvers.rows import orthonormal, ritz, shift_, unit
+from foveapool.pooling.solvers import lanczos
+from foveapool.pooling.solvers.pencil import (
+    Eigenpairs,
+    Pencil,
+    Preconditioner,
+    orthonormal,
+    relative,
+    ritz,
+    shift_,
+    times,
+    unit,
+)
+from foveapool.pooling.solvers.reference import solve_dense
 
 # cuSOLVER diagonalises a batch of matrices up to this size at once, and one by one above it.
 LARGEST_SPACE = {"cuda": 32, "cpu": 48}
@@ -28,7 +37,7 @@ GRAIN = 0.1
 SMALL = 400
 
 
-def solve(
+def solve_krylov(
     pencil: Pencil, components: int, tolerance: float = 1e-8, start: Tensor | None = None
 ) -> Eigenpairs:
     """The top `components` to a residual of `tolerance`, from the rows of `start` (b, j, n).
@@ -37,7 +46,7 @@ def solve(
     """
     largest = max(LARGEST_SPACE.get(pencil.diagonal.device.type, 48), 4 * components)
     if pencil.size <= 2 * largest:
-        return dense.solve(pencil, components)
+        return solve_dense(pencil, components)
     if start is None:
         start = random_rows(pencil, 2 * components)
     missing = components + 1 - start.shape[1]
@@ -57,13 +66,13 @@ def solve(
             pairs, finished = _iterate(pencil, components, tolerance, start, largest)
     except torch.linalg.LinAlgError:
         # All directions have become the same: rounding left nothing to search with.
-        return dense.solve(pencil, components)
+        return solve_dense(pencil, components)
     if bool(finished.all()):
         return pairs
     values, vectors = pairs.values.clone(), pairs.vectors.clone()
     # LAPACK takes ten times the memory of a place, so fewer places at a time.
     for chosen in (~finished).nonzero().flatten().split(max(1, pencil.batch // 10)):
-        exact = dense.solve(pencil.part(chosen), components)
+        exact = solve_dense(pencil.part(chosen), components)
         values[chosen], vectors[chosen] = exact.values, exact.vectors
     return Eigenpairs(values, vectors)
 

@@ -12,9 +12,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from foveapool.pooling.solvers.pencil import Eigenpairs, Pencil, relative, times
-from foveapool.pooling.solvers.preconditioner import unit_metric
-from foveapool.pooling.solvers.rows import orthonormal, ritz, unit
+from foveapool.pooling.solvers.pencil import (
+    Eigenpairs,
+    Pencil,
+    orthonormal,
+    relative,
+    ritz,
+    times,
+    unit,
+    unit_metric,
+)
 
 # Directions a starting row in the first round, and a component in the later ones.
 FIRST_STEPS = 6

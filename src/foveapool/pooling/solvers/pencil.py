@@ -8,7 +8,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from foveapool.pooling.workspace import Workspace
+from foveapool.pooling.gram import Workspace
 
 
 @dataclass(frozen=True)
@@ -106,3 +106,151 @@ def times(rows: Tensor, matrix: Tensor) -> Tensor:
         return rows @ matrix
     # Said outright, because matmul would repeat the matrix for rows that are not contiguous.
     return (rows.reshape(-1, rows.shape[-1]) @ matrix).view(rows.shape)
+
+
+def unit(rows: Tensor) -> Tensor:
+    """The rows with unit length."""
+    return rows / rows.norm(dim=-1, keepdim=True).clamp(min=torch.finfo(rows.dtype).tiny)
+
+
+def orthonormal(rows: Tensor) -> Tensor:
+    """The rows, each less what it has of those before it, and of unit length."""
+    rows = unit(rows)
+    # Unchecked, because a check would make the GPU wait; what fails here shows in the next round.
+    factor, _ = torch.linalg.cholesky_ex(shift_(rows @ rows.mT))
+    return torch.linalg.solve_triangular(factor, rows, upper=False)
+
+
+def shift_(gram: Tensor) -> Tensor:
+    """Changes a Gram matrix of unit rows so that it can be factored, and returns it.
+
+    Where rows are the same to the last digit, what comes of it is noise, but finite.
+    """
+    gram.diagonal(dim1=-2, dim2=-1).add_(64 * gram.shape[-1] * torch.finfo(gram.dtype).eps)
+    return gram
+
+
+def ritz(between: Tensor, factor: Tensor) -> tuple[Tensor, Tensor]:
+    """All eigenvalues (b, m), falling, of small symmetric matrices, and a row for each.
+
+    In the metric with that Cholesky factor; rows are coefficients.
+    """
+    half = torch.linalg.solve_triangular(factor, between, upper=False)
+    reduced = torch.linalg.solve_triangular(factor, half.mT, upper=False)
+    values, vectors = torch.linalg.eigh((reduced + reduced.mT) / 2)
+    basis = torch.linalg.solve_triangular(factor.mT, vectors.flip(-1), upper=True).mT
+    return values.flip(-1), basis
+
+
+# A place is near if its penalty is below this many times the mean of B's diagonal. From alpha 25
+# on, at 32 x 32, a larger share costs more than the steps that it spares.
+NEAR = 4.0
+
+
+class Preconditioner:
+    """Multiplies float32 rows (b, j, n) by about (B + D_m)^-1."""
+
+    def __init__(self, pencil: Pencil) -> None:
+        self.scale = pencil.metric_diagonal().rsqrt().float()
+        own = pencil.matrices.within.diagonal(dim1=-2, dim2=-1)
+        near = int((pencil.diagonal < NEAR * own.mean()).sum(1).max())
+        # Half of the places or more: then take all, and the inverse is exact but for rounding.
+        self.exact = 2 * near >= pencil.size
+        self._near = None if self.exact else pencil.diagonal.topk(near, largest=False).indices
+        self._factor = self._factored(pencil)
+        self._inverse = inverse_factor(self._factor) if self._factor.is_cuda else None
+
+    def _factored(self, pencil: Pencil) -> Tensor:
+        matrix = unit_metric(pencil, self.scale, self._near)
+        failed = cholesky_(matrix)
+        jitter = 1e-6
+        while bool(failed.any()):
+            if jitter > 1:
+                raise torch.linalg.LinAlgError("a metric that no diagonal makes positive")
+            # Float32 could not tell this matrix from a singular one; a slightly larger diagonal is
+            # still a good direction.
+            matrix = matrix.clone()
+            again = unit_metric(pencil, self.scale, self._near)[failed]
+            again.diagonal(dim1=1, dim2=2).add_(jitter)
+            chosen = failed.nonzero().flatten()
+            failed[chosen] = cholesky_(again)
+            matrix[chosen] = again
+            jitter *= 10
+        return matrix
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        """About (B + D_m)^-1 times the rows, but in scaled coordinates.
+
+        Multiply by `scale` once more to come back from them.
+        """
+        rows = rows * self.scale[:, None, :]
+        if self._near is None:
+            return self._solve(rows)
+        index = self._near[:, None, :].expand(-1, rows.shape[1], -1)
+        return rows.scatter(2, index, self._solve(rows.gather(2, index)))
+
+    def _solve(self, rows: Tensor) -> Tensor:
+        if self._inverse is not None:
+            return (rows @ self._inverse.mT) @ self._inverse
+        half = torch.linalg.solve_triangular(self._factor, rows.mT, upper=False)
+        return torch.linalg.solve_triangular(self._factor.mT, half, upper=True).mT
+
+
+def unit_metric(pencil: Pencil, scale: Tensor, near: Tensor | None = None) -> Tensor:
+    """The metrics scaled to a unit diagonal, float32 (b, n, n), or the `near` parts of them.
+
+    Far places weigh thousands of times the near ones; scaled, float32 is enough for them.
+    """
+    within = pencil.matrices.single[1]
+    if near is not None:
+        rows, columns = near[:, :, None], near[:, None, :]
+        if pencil.matrices.shared:
+            within = within[rows, columns]
+        else:
+            within = within[
+                torch.arange(pencil.batch, device=scale.device)[:, None, None], rows, columns
+            ]
+        scale = scale.gather(1, near)
+    shape = (pencil.batch, scale.shape[1], scale.shape[1])
+    matrix = pencil.workspace.take("metric", shape, torch.float32, scale.device)
+    torch.mul(within, scale[:, :, None], out=matrix)
+    matrix *= scale[:, None, :]
+    matrix.diagonal(dim1=1, dim2=2).fill_(1.0)
+    return matrix
+
+
+def cholesky_(matrix: Tensor) -> Tensor:
+    """Writes the factors over the lower halves of (b, n, n); returns which ones failed, (b,).
+
+    By halves, so that most of the work is matrix products. The upper halves are left as rubbish:
+    clearing them would cost as much as factoring.
+    """
+    size = matrix.shape[-1]
+    if size <= (1024 if matrix.is_cuda else 64):
+        factor, failed = torch.linalg.cholesky_ex(matrix)
+        matrix.copy_(factor)
+        return failed > 0
+    half = size // 2
+    top, left, rest = matrix[:, :half, :half], matrix[:, half:, :half], matrix[:, half:, half:]
+    failed = cholesky_(top)
+    left.copy_(torch.linalg.solve_triangular(top.mT, left, upper=True, left=False))
+    rest.baddbmm_(left, left.mT, alpha=-1)
+    return failed | cholesky_(rest)
+
+
+def inverse_factor(factor: Tensor) -> Tensor:
+    """The inverse of lower triangular matrices (b, n, n), by halves: all work is matrix products.
+
+    A GPU multiplies by an inverse many times faster than it solves with a triangle.
+    """
+    size = factor.shape[-1]
+    if size <= 256:
+        unit = torch.eye(size, dtype=factor.dtype, device=factor.device).expand_as(factor)
+        return torch.linalg.solve_triangular(factor, unit, upper=False)
+    half = size // 2
+    inverse = torch.zeros_like(factor)
+    upper, lower = inverse[:, :half, :half], inverse[:, half:, half:]
+    upper.copy_(inverse_factor(factor[:, :half, :half]))
+    lower.copy_(inverse_factor(factor[:, half:, half:]))
+    inverse[:, half:, :half] = -(lower @ (factor[:, half:, :half] @ upper))
+    return inverse

@@ -1,0 +1,158 @@
+"""The rivals that are strided 3 x 3 convolutions themselves, with or without a sense of place.
+
+They take C channels to components * C and stand in the place of a convolution. They start from
+numbers of torch's default generator. Poolings that keep their channels are in `rivals`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from foveapool.pooling.baselines.blocks import Rival
+
+
+class ConvolvingRival(Rival):
+    """Checks sizes, and gives what `pool` makes of the maps: all components at once."""
+
+    def forward(self, maps: Tensor) -> Tensor:
+        self.check_maps(maps)
+        return self.pool(maps)
+
+
+class LowRankConvolution(ConvolvingRival):
+    """A convolution whose kernel is another mean of `rank` kernels at each place.
+
+    Elsayed, Ramachandran, Shlens and Kornblith 2020, "Revisiting Spatial Invariance with Low-Rank
+    Local Connectivity" (LRLC). The kernels' weights at a place are the softmax of a logit for its
+    row plus one for its column; so is the bias the sum of one for the row and one for the column,
+    the same for all channels. It starts as one convolution, the mean of the kernels.
+
+    Args:
+        rank: The number of kernels. 1 is a convolution with a bias for each place.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        in_shape: Sequence[int],
+        out_shape: Sequence[int],
+        components: int = 1,
+        *,
+        rank: int = 4,
+    ) -> None:
+        super().__init__(channels, in_shape, out_shape, components)
+        if rank < 1:
+            raise ValueError(f"rank: got {rank}, wanted 1 or more; 1 is a plain convolution")
+        self.rank = rank
+        rows, columns = self.out_shape
+        self.kernels = nn.Parameter(torch.empty(rank * components * channels, channels, 3, 3))
+        self.row_logits = nn.Parameter(torch.empty(rank, rows, 1))
+        self.column_logits = nn.Parameter(torch.empty(rank, 1, columns))
+        self.row_bias = nn.Parameter(torch.empty(rows, 1))
+        self.column_bias = nn.Parameter(torch.empty(1, columns))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """As the authors' code: He's uniform numbers for the kernels, equal weights, no bias."""
+        nn.init.kaiming_uniform_(self.kernels, nonlinearity="relu")
+        for parameter in (self.row_logits, self.column_logits, self.row_bias, self.column_bias):
+            nn.init.zeros_(parameter)
+
+    def place_weights(self) -> Tensor:
+        """The weight of each kernel at each output place, (rank, H', W'), with sum 1 over them."""
+        return (self.row_logits + self.column_logits).softmax(0)
+
+    def pool(self, maps: Tensor) -> Tensor:
+        # The mean of the outputs is the output of the mean kernel, and needs no kernel per place.
+        outputs = F.conv2d(maps, self.kernels, stride=self.strides, padding=1)
+        outputs = outputs.unflatten(1, (self.rank, -1))
+        weights = self.place_weights()[:, None].to(outputs.dtype)
+        bias = (self.row_bias + self.column_bias).to(outputs.dtype)
+        return (outputs * weights).sum(1) + bias
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, rank={self.rank}"
+
+
+class CoordConvolution(ConvolvingRival):
+    """A convolution of the maps and of two more channels: each pixel's row and column, -1 to 1.
+
+    Liu et al. 2018, "An Intriguing Failing of Convolutional Neural Networks and the CoordConv
+    Solution".
+    """
+
+    coordinates: Tensor
+
+    def __init__(
+        self, channels: int, in_shape: Sequence[int], out_shape: Sequence[int], components: int = 1
+    ) -> None:
+        super().__init__(channels, in_shape, out_shape, components)
+        self.weight = nn.Parameter(torch.empty(components * channels, channels + 2, 3, 3))
+        # An axis of one pixel lies in the middle of itself.
+        along_rows, along_columns = (
+            torch.linspace(-1, 1, size) if size > 1 else torch.zeros(1) for size in self.in_shape
+        )
+        coordinates = torch.stack(torch.meshgrid(along_rows, along_columns, indexing="ij"))
+        self.register_buffer("coordinates", coordinates[None], persistent=False)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """The numbers that torch gives a convolution of as many channels."""
+        nn.init.kaiming_uniform_(self.weight, a=math.sqrt(5))
+
+    def pool(self, maps: Tensor) -> Tensor:
+        # Coordinates are the same for all samples: convolved once, they need no place in a batch.
+        of_maps, of_coordinates = self.weight.split([self.channels, 2], dim=1)
+        convolved = F.conv2d(maps, of_maps, stride=self.strides, padding=1)
+        return convolved + F.conv2d(
+            self.coordinates, of_coordinates, stride=self.strides, padding=1
+        )
+
+
+class FullConvolution(ConvolvingRival):
+    """A convolution in which every weight meets every pixel that its stride can bring it to.
+
+    Kayhan and van Gemert 2020, "On Translation Invariance in CNNs: Convolutional Layers can
+    Exploit Absolute Spatial Location" (F-Conv). Their maps grow: a full convolution has outputs
+    for all windows that touch the map, more than `out_shape`. Cropping them would leave the plain
+    strided convolution. So an output beyond the edge is added to its neighbour within: the sum
+    over the map, which an average at the network's end sees, stays that of the full convolution.
+    Outputs lie where the strided convolution has them, so that a shortcut still fits.
+    """
+
+    def __init__(
+        self, channels: int, in_shape: Sequence[int], out_shape: Sequence[int], components: int = 1
+    ) -> None:
+        super().__init__(channels, in_shape, out_shape, components)
+        self.weight = nn.Parameter(torch.empty(components * channels, channels, 3, 3))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """The numbers that torch gives a convolution of as many channels."""
+        nn.init.kaiming_uniform_(self.weight, a=math.sqrt(5))
+
+    def pool(self, maps: Tensor) -> Tensor:
+        # Only without a stride is there a window whose centre lies before the first pixel.
+        above, left = (1 if stride == 1 else 0 for stride in self.strides)
+        padded = F.pad(maps, (1 + left, 2, 1 + above, 2))
+        convolved = F.conv2d(padded, self.weight, stride=self.strides)
+        rows, columns = self.out_shape
+        return _fold_edges(_fold_edges(convolved, -2, above, rows), -1, left, columns)
+
+
+def _fold_edges(maps: Tensor, axis: int, before: int, size: int) -> Tensor:
+    """The `size` places behind the first `before`, with those outside added to the nearest."""
+    behind = maps.shape[axis] - before - size
+    kept = maps.narrow(axis, before, size)
+    # Padding counts from the last axis; zeros take the strip to its end of the map.
+    skip = [0, 0] * (-1 - axis)
+    if before:
+        kept = kept + F.pad(maps.narrow(axis, 0, 1), [*skip, 0, size - 1])
+    if behind:
+        kept = kept + F.pad(maps.narrow(axis, before + size, 1), [*skip, size - 1, 0])
+    return kept

@@ -1,0 +1,210 @@
+"""The product behind `linear_pool2d` for channels-last maps: `bias + rows @ maps` for each sample.
+
+What torch makes of `baddbmm` by itself is right, and on a GPU slow at both ends: the bias is copied
+into every sample number by number, and the gradient of a matrix that all samples share needs maps
+turned forth and back. `_Product` spares that where nothing but a GPU and backward passes look on;
+compilers, exporters and the transforms of torch.func get plain products, and so do CPUs: of all
+samples at once where a sample has few channels, by sample where it has many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+from foveapool.pooling.grid import as_shape
+
+# Where the product of its own gains. Those of fewer columns are slower by sample than at once.
+DEVICES = ("cuda",)
+FEWEST_CHANNELS = 32
+# Not public, but what `Function.apply` itself asks; without it the plain product is taken.
+_transformed = getattr(torch._C, "_are_functorch_transforms_active", lambda: True)
+
+
+def pooled_at_once(rows: Tensor, maps: Tensor, bias: Tensor | None) -> Tensor:
+    """`rows` (R, N) times each sample of `maps` (B, N, C), plus `bias` (R, C): (B, R, C).
+
+    All samples and channels in one product, and so in one for the matrix's gradient.
+    """
+    batch, inputs, channels = maps.shape
+    flat = maps.transpose(1, 2).reshape(batch * channels, inputs) @ rows.transpose(0, 1)
+    pooled = flat.unflatten(0, (batch, channels)).transpose(1, 2)
+    return pooled if bias is None else pooled + bias
+
+
+def pooled_by_sample(rows: Tensor, maps: Tensor, bias: Tensor | None, trained: bool) -> Tensor:
+    """The same for maps whose channels are innermost in memory, as channels-last ones have them.
+
+    trained: whether the rows are of a matrix that wants a gradient.
+    """
+    gains = maps.device.type in DEVICES and not _looked_at(rows, maps, bias)
+    if gains and maps.shape[2] >= FEWEST_CHANNELS:
+        return own_product(rows, maps, bias)
+    if trained or _has_few_channels(maps):
+        return pooled_at_once(rows, maps, bias)
+    batch = maps.shape[0]
+    matrix = rows.expand(batch, -1, -1)
+    if bias is None:
+        return torch.bmm(matrix, maps)
+    return torch.baddbmm(bias.expand(batch, -1, -1), matrix, maps)
+
+
+def _has_few_channels(maps: Tensor) -> bool:
+    """Whether this is a CPU that multiplies faster at once, though it turns the maps for that."""
+    if maps.device.type != "cpu" or torch.jit.is_tracing():  # a trace cannot look at sizes
+        return False
+    return maps.shape[2] < max(16, maps.shape[1] // 8)
+
+
+def own_product(rows: Tensor, maps: Tensor, bias: Tensor | None) -> Tensor:
+    """What `pooled_by_sample` is on a GPU; on any device the same numbers up to rounding."""
+    if bias is not None:
+        bias = bias.expand(len(rows), maps.shape[2])
+    found: Tensor = _Product.apply(rows, maps, bias)
+    return found
+
+
+def _looked_at(*operands: Tensor | None) -> bool:
+    """Whether someone follows the product who knows plain ones only, or refuses it in their words.
+
+    A compiler, a tracer, a transform of torch.func, forward mode; or types that do not fit.
+    """
+    if torch.compiler.is_compiling() or torch.jit.is_tracing() or _transformed():
+        return True
+    there = [each for each in operands if each is not None]
+    return len({each.dtype for each in there}) > 1 or any(
+        forward_ad.unpack_dual(each).tangent is not None for each in there
+    )
+
+
+def _repeated(level: Tensor, times: int) -> Tensor:
+    """A new tensor that holds `level` as often as asked.
+
+    Sixteen bytes at a time where they come out even: a GPU copies single numbers at half the speed.
+    """
+    found, level, wide = level.new_empty(times, *level.shape), level.contiguous(), torch.complex128
+    offset = level.storage_offset() * level.itemsize
+    if level.nbytes % wide.itemsize or offset % wide.itemsize:
+        return found.copy_(level)
+    found.view(times, level.numel()).view(wide).copy_(level.view(-1).view(wide))
+    return found
+
+
+def _turned(maps: Tensor) -> Tensor:
+    """Maps (B, N, C) as (N, B C)."""
+    return maps.transpose(0, 1).reshape(maps.shape[1], -1)
+
+
+class _Product(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, maps: Tensor, bias: Tensor | None) -> Tensor:
+        of_rows, of_maps, _ = ctx.needs_input_grad
+        # A frozen matrix has no gradient, and does not keep the maps alive for one.
+        ctx.save_for_backward(rows if of_maps else None, maps if of_rows else None)
+        matrix = rows.expand(len(maps), -1, -1)
+        if bias is None:
+            return torch.bmm(matrix, maps)
+        level = _repeated(bias, len(maps))
+        return torch.baddbmm(level, matrix, maps, out=level)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        rows, maps = ctx.saved_tensors
+        for_rows = for_maps = for_bias = None
+        if ctx.needs_input_grad[0]:
+            # The samples are summed over with the channels, which stay innermost.
+            for_rows = _turned(grad) @ _turned(maps).mH
+        if ctx.needs_input_grad[1]:
+            for_maps = torch.bmm(rows.mH.expand(len(grad), -1, -1), grad)
+        if ctx.needs_input_grad[2]:
+            for_bias = grad.sum(0)
+        return for_rows, for_maps, for_bias
+
+
+def linear_pool2d(
+    x: Tensor, weight: Tensor, out_shape: Sequence[int], mean: Tensor | None = None
+) -> Tensor:
+    """Pools maps by a matrix; `LinearPool2d` is the layer of it.
+
+    Args:
+        x: The maps, (B, C, H, W).
+        weight: The matrix, (k, M, N) with M = H' W' and N = H W, rows in raster order.
+        out_shape: The output's size, (H', W').
+        mean: The level of each channel that a constant map keeps, (C,). Without it, a row that does
+            not sum to one changes the level of its channel.
+
+    Returns:
+        (B, k C, H', W'): all channels under the first component, then all under the second.
+
+    Raises:
+        ValueError: If the sizes do not fit.
+
+    Example:
+        >>> weight = torch.full((1, 1, 4), 0.25)
+        >>> linear_pool2d(torch.ones(2, 3, 2, 2), weight, (1, 1)).shape
+        torch.Size([2, 3, 1, 1])
+    """
+    target = as_shape(out_shape, "out_shape")
+    _check_sizes(x, weight, target, mean)
+    return _pool2d(x, weight, target, mean)
+
+
+def _check_sizes(
+    x: Tensor, weight: Tensor, out_shape: tuple[int, ...], mean: Tensor | None
+) -> None:
+    if weight.dim() != 3:
+        raise ValueError(
+            f"weight: got shape {tuple(weight.shape)}, wanted (components, outputs, inputs); give "
+            "a single matrix as weight[None]"
+        )
+    _, outputs, inputs = weight.shape
+    if len(out_shape) != 2 or out_shape[0] * out_shape[1] != outputs:
+        raise ValueError(
+            f"out_shape: got {out_shape}, wanted (H', W') with H' * W' = {outputs}, a place for "
+            "each row of the weight"
+        )
+    if x.dim() != 4 or x.shape[2] * x.shape[3] != inputs:
+        raise ValueError(
+            f"x: got shape {tuple(x.shape)}, wanted (batch, channels, H, W) with H * W = {inputs}, "
+            "a place for each column of the weight; `LinearPool2d.resized` carries it to another "
+            "map size"
+        )
+    if mean is not None and (mean.dim() != 1 or mean.shape[0] != x.shape[1]):
+        raise ValueError(
+            f"mean: got shape {tuple(mean.shape)}, wanted ({x.shape[1]},), a level for each channel"
+            " of x"
+        )
+
+
+def _pool2d(x: Tensor, weight: Tensor, out_shape: tuple[int, ...], mean: Tensor | None) -> Tensor:
+    """`linear_pool2d` of sizes that are known to fit."""
+    batch, channels = x.shape[:2]
+    components, outputs, _ = weight.shape
+    # Positions before components: then a channels-last product already is a channels-last output.
+    rows = weight.transpose(0, 1)
+    kind = x.device.type
+    # The meta device knows no autocast; asking torch which ones do would break a compiled graph.
+    autocast = kind != "meta" and torch.is_autocast_enabled(kind)
+    if autocast and x.dtype != torch.float64:
+        # Left to autocast, which spares doubles too, the matrix would be cast once a sample.
+        dtype = torch.get_autocast_dtype(kind)
+        x, rows = x.to(dtype), rows.to(dtype, memory_format=torch.contiguous_format)
+    rows = rows.flatten(0, 1)
+    bias = None
+    if mean is not None:
+        # Of the very numbers that multiply: a constant map then keeps its level in bf16 too.
+        sums = rows.sum(-1, dtype=torch.promote_types(rows.dtype, torch.float32))
+        bias = ((1 - sums)[:, None] * mean).to(rows.dtype)
+    channels_last, maps = not x.is_contiguous(), x.flatten(2).transpose(1, 2)
+    if channels_last:
+        pooled = pooled_by_sample(rows, maps, bias, trained=weight.requires_grad)
+    else:
+        pooled = pooled_at_once(rows, maps, bias)
+    pooled = pooled.unflatten(1, (outputs, components)).permute(0, 2, 3, 1)
+    result = pooled.reshape(batch, components * channels, *out_shape)
+    # Said as a permutation, because vmap knows no memory formats.
+    return result.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2) if channels_last else result

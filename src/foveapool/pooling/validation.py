@@ -1,0 +1,221 @@
+"""What both passes do with data from outside: batches, shards, processes, samples that count.
+
+A batch is checked whole before anything is added to a sum, so that an error leaves the sums as
+they were. At most so many samples of each class count, drawn by seed, the same in every pass over
+the data: a sample's fate depends on the seed and its id alone, never on what came before it, so
+shards may be read in any order, on any number of processes. Ids fall into bins at random; the first
+pass counts the bins of each class, and a class keeps as many whole bins as fit under the cap. So a
+class above the cap keeps up to a bin less than the cap, and no sum ever has to be taken back.
+
+A bin takes one id in 32. The first of these is halved again and again, since of a huge class it
+may be too large by itself: a class keeps about half of the cap or more, whatever its size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NoReturn, TypeVar
+
+import torch
+from torch import Tensor
+
+T = TypeVar("T")
+Layout = tuple[int, tuple[int, ...]]  # channels, spatial shape
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A batch in working form."""
+
+    maps: Tensor  # (B, C, N), float64 if it came so, float32 otherwise
+    labels: Tensor  # (B,) int64
+    ids: Tensor  # (B,) int64
+    in_shape: tuple[int, ...]
+
+    def only(self, chosen: Tensor) -> Batch:
+        """The samples for which `chosen` (B,) is true."""
+        if bool(chosen.all()):
+            return self
+        return Batch(self.maps[chosen], self.labels[chosen], self.ids[chosen], self.in_shape)
+
+    def pieces(self, minimum: int = 0) -> Iterator[slice]:
+        """Parts that stay in the cache of a CPU, or fill a GPU, while they are worked on.
+
+        At least `minimum` numbers each, where a piece has a fixed cost as large as that, but no
+        more samples than float32 can add up.
+        """
+        entries = max(2**27 if self.maps.is_cuda else 2**21, minimum)
+        most = 2**11 if self.maps.is_cuda else 2**8
+        step = max(1, min(most, entries // max(1, self.maps.shape[1] * self.maps.shape[2])))
+        for first in range(0, len(self.maps), step):
+            yield slice(first, first + step)
+
+    def largest(self) -> Tensor:
+        """The largest magnitude, of one sample or more; NaN if there is one."""
+        return torch.stack(self.maps.aminmax()).abs().amax()
+
+    def raise_not_finite(self) -> NoReturn:
+        """Says where the first NaN or infinity is, or what became infinite when it was squared."""
+        found = (~self.maps.isfinite()).nonzero()
+        if not len(found):
+            raise ValueError(
+                f"features: got numbers up to {float(self.maps.abs().max()):.1e}, whose squares "
+                f"overflow {self.maps.dtype}, wanted smaller ones; scale the features down; "
+                "nothing of this batch was taken in"
+            )
+        sample, channel, place = found[0].tolist()
+        value = float(self.maps[sample, channel, place])
+        raise ValueError(
+            f"features: got {value} in sample {sample} of the batch, channel {channel}, place "
+            f"{place}, wanted finite numbers; nothing of this batch was taken in; look at that "
+            "image, and at the layers before these maps"
+        )
+
+
+def check_batch(
+    features: Tensor,
+    labels: Tensor,
+    ids: Tensor | None,
+    seen: int,
+    num_classes: int,
+    layout: Layout | None,
+) -> Batch:
+    """The batch, or a ValueError that says what is wrong with it."""
+    if not isinstance(features, Tensor):
+        raise ValueError(
+            f"features: got {type(features).__name__}, wanted a torch.Tensor; torch.as_tensor makes"
+            " one of an array"
+        )
+    usable = 3 <= features.dim() <= 5 and 0 not in features.shape[1:]
+    if not usable or not features.is_floating_point():
+        raise ValueError(
+            f"features: got shape {tuple(features.shape)} of {features.dtype}, wanted floating "
+            "point (batch, channels, height, width), or one or three spatial sizes, none of them 0"
+        )
+    channels, in_shape = features.shape[1], tuple(features.shape[2:])
+    if layout is not None and layout != (channels, in_shape):
+        raise ValueError(
+            f"features: got {channels} channels of {in_shape}, wanted {layout[0]} of {layout[1]} "
+            "as in the batches before; fit one map size at a time"
+        )
+    size = features.shape[0]
+    try:
+        labels = torch.as_tensor(labels, device=features.device)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ValueError(
+            f"labels: got {type(labels).__name__}, wanted {size} whole numbers, one a sample"
+        ) from error
+    if labels.shape != (size,) or labels.is_floating_point() or labels.is_complex():
+        raise ValueError(
+            f"labels: got shape {tuple(labels.shape)} of {labels.dtype}, wanted {size} whole "
+            "numbers, one a sample; of one-hot rows give labels.argmax(1)"
+        )
+    labels = labels.long()
+    low, high = torch.stack(labels.aminmax()).tolist() if size else (0, 0)
+    if low < 0 or high >= num_classes:
+        wrong = labels[(labels < 0) | (labels >= num_classes)].unique().tolist()
+        raise ValueError(
+            f"labels: got {wrong[:10]}, wanted 0 to {num_classes - 1}; raise num_classes or number "
+            "the classes from 0"
+        )
+    if ids is None:
+        ids = torch.arange(seen, seen + size, device=features.device)
+    ids = torch.as_tensor(ids, device=features.device)
+    if ids.shape != (size,) or ids.is_floating_point() or ids.is_complex():
+        raise ValueError(
+            f"ids: got shape {tuple(ids.shape)} of {ids.dtype}, wanted {size} whole numbers, one a "
+            "sample"
+        )
+    maps = features.detach().flatten(2)
+    if maps.dtype != torch.float64:
+        maps = maps.float()
+    return Batch(maps, labels, ids.long(), in_shape)
+
+
+def check_other(name: str, mine: object, theirs: object) -> None:
+    """Raises if an accumulator is to take itself in, which would count everything twice."""
+    if mine is theirs:
+        raise ValueError(f"{name}: got itself to merge, wanted another shard")
+
+
+def same_facts(name: str, mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> None:
+    """Raises unless two accumulators were set up alike; sizes that one has not met may differ."""
+    for key, value in mine.items():
+        other = theirs.get(key)  # a file of an older version may not have noted it
+        unmet = key in ("in_shape", "channels") and None in (value, other)
+        if value != other and not unmet:
+            raise ValueError(
+                f"{name}: got shards with {key} {value!r} and {other!r}, wanted the same in all"
+            )
+
+
+def distributed() -> bool:
+    """Whether `torch.distributed` is at work."""
+    return torch.distributed.is_available() and torch.distributed.is_initialized()
+
+
+def from_all_processes(value: T, group: Any = None) -> list[T]:
+    """`value` of every process of the group, in the order of their ranks."""
+    if not distributed():
+        raise RuntimeError(
+            "all_reduce: got no process group, wanted torch.distributed initialised; call "
+            "init_process_group first, or leave all_reduce out in a single process"
+        )
+    values: list[Any] = [None] * torch.distributed.get_world_size(group)
+    torch.distributed.all_gather_object(values, value, group=group)
+    return values
+
+
+def sum_over_processes(tensors: Iterable[Tensor], group: Any = None) -> None:
+    """Replaces each tensor by its sum over the processes of the group."""
+    for tensor in tensors:
+        torch.distributed.all_reduce(tensor, group=group)
+
+
+def collective_device(group: Any = None) -> torch.device:
+    """Where a tensor has to live to be summed over the processes of the group."""
+    backend = str(torch.distributed.get_backend(group))
+    return torch.device("cuda" if "nccl" in backend else "cpu")
+
+
+EQUAL, HALVINGS = 32, 10
+BINS = EQUAL + HALVINGS
+
+
+def random_bins(ids: Tensor, seed: int) -> Tensor:
+    """The bin of each id, int64 in [0, BINS): splitmix64, whose top bits are as good as random.
+
+    >>> random_bins(torch.arange(4), seed=0).tolist() == random_bins(torch.arange(4), 0).tolist()
+    True
+    """
+
+    def shifted(value: Tensor, bits: int) -> Tensor:
+        # torch has no unsigned shift: clear the sign's copies.
+        return (value >> bits) & ((1 << (64 - bits)) - 1)
+
+    state = (ids.long() + 1) * _signed(0x9E3779B97F4A7C15) + _signed(seed * 0xD1342543DE82EF95)
+    state = (state ^ shifted(state, 30)) * _signed(0xBF58476D1CE4E5B9)
+    state = (state ^ shifted(state, 27)) * _signed(0x94D049BB133111EB)
+    state = state ^ shifted(state, 31)
+    bins = shifted(state, 59)
+    # Of the first, where the next bits begin: half of the ids in the last, a quarter before it.
+    halved = torch.frexp(shifted(state, 59 - HALVINGS).double()).exponent.long()
+    return torch.where(bins > 0, bins + HALVINGS, halved)
+
+
+def _signed(value: int) -> int:
+    """The 64-bit pattern of `value` as torch's int64 holds it."""
+    value &= (1 << 64) - 1
+    return value - (1 << 64) if value >> 63 else value
+
+
+def kept_bins(counts: Tensor, class_cap: int | None) -> Tensor:
+    """How many bins each class keeps, int64 (Q,), from its samples a bin, (Q, bins).
+
+    >>> kept_bins(torch.tensor([[4, 4, 4], [1, 0, 1]]), class_cap=9).tolist()
+    [2, 3]
+    """
+    if class_cap is None:
+        return torch.full_like(counts[:, 0], counts.shape[1])
+    return (counts.cumsum(1) <= class_cap).sum(1)

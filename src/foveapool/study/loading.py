@@ -1,0 +1,336 @@
+"""Trained networks from their folders, with their operators and the maps that these pool.
+
+The folders are those of `foveapool train` and of a study's trainings.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from foveapool._eval_mode import evaluating
+from foveapool.data.batches import plain_batches, resident
+from foveapool.data.images import DataSet
+from foveapool.pooling.operator import PoolingOperator
+from foveapool.pooling.storage import load_tensors
+from foveapool.runs import TRAINING, read_json
+from foveapool.study.fits import WEIGHTS, operator_file_name
+from foveapool.study.rows import data_label, place
+from foveapool.study.setting import Setting
+from foveapool.study.spec import Means, Source, Training, data_of, trial_of
+from foveapool.surgery.capture import inputs_of
+from foveapool.training.checkpoint import load_weights
+from foveapool.training.parallel import chosen_device
+from foveapool.training.recipe import Recipe
+
+COUNT = 300
+
+
+class SampleMaps(NamedTuple):
+    """Images, the maps of a layer for them, and what they show."""
+
+    images: Tensor  # uint8 (n, C, H, W)
+    maps: Tensor  # (n, C, h, w)
+    labels: Tensor  # (n,)
+    classes: tuple[str, ...]
+
+
+def sample_maps(
+    network: Any, data: DataSet, module: str, device: str | None = None, count: int = COUNT
+) -> SampleMaps:
+    """The first images that the network is measured on, and what reaches a module for them."""
+    place = chosen_device(device)
+    network.to(place)
+    some = data.test.part(torch.arange(min(count, len(data.test))))
+    _, images = resident(replace(data, test=some), place)
+    maps = [inputs_of(network, batch, [module])[module] for batch, _ in plain_batches(images)]
+    return SampleMaps(some.images, torch.cat(maps).cpu(), some.labels, some.classes)
+
+
+class ReadNetwork(NamedTuple):
+    """A trained network, its data, and the module that reads what an operator is for."""
+
+    network: Any
+    data: DataSet
+    module: str
+
+
+def maps_of_fit(operator: Path, means: Means | None = None) -> SampleMaps:
+    """The maps that an operator-LAYER.safetensors in a training's folder is for.
+
+    Those of the network that it was fitted on: its weights have to be there still, since nothing
+    is trained here.
+    """
+    means = means or Means("cpu")
+    return sample_maps(*network_of_fit(operator, means), means.device)
+
+
+def network_of_fit(operator: Path, means: Means) -> ReadNetwork:
+    """The network that an operator in a training's folder was fitted on, with its weights."""
+    name, folder = operator_name(operator), operator.parent
+    before = fitted_on(folder, layer_of(operator))
+    setting = Training.from_facts(read_json(folder / TRAINING)).setting
+    pool = next(pool for pool in setting.pools if pool.layer == layer_of(operator))
+    path = next(path for path, own in setting.operator_names(pool).items() if own == name)
+    its = folder.parent / before.name
+    weights, _ = load_tensors(its / WEIGHTS, "weights")
+    trial = trial_of(before, means)
+    network, site = trial.network_to_read(pool, path, kept_operators(before, its))
+    try:
+        network.load_state_dict(weights)
+    except RuntimeError as error:
+        raise ValueError(f"{its / WEIGHTS}: not the weights of this network: {error}") from error
+    return ReadNetwork(network, trial.data, site.module)
+
+
+def kept_operators(training: Training, folder: Path) -> dict[str, PoolingOperator]:
+    """The operators of the closed forms of a training in `folder`, by name: nothing is fitted."""
+    setting, found = training.setting, {}
+    for pool in setting.pools:
+        if not pool.is_fitted:
+            continue
+        # One that others were put in after lies with the training that ended with it.
+        until = replace(training, setting=setting.until(pool))
+        for name in setting.operator_names(pool).values():
+            own = folder / operator_file_name(name)
+            files = [own, folder.parent / until.name / own.name]
+            if (file := next((each for each in files if each.is_file()), None)) is None:
+                raise FileNotFoundError(
+                    f"{own}: no such file, wanted the operator that the network was trained with; "
+                    f"copy it from its folder of runs, where it is trainings/{until.name}/"
+                    f"{own.name}"
+                )
+            found[name] = PoolingOperator.load(file)
+    return found
+
+
+def operator_name(operator: Path) -> str:
+    """The operator's name in its file's name: its layer, and the path of a block that has two.
+
+    >>> operator_name(Path("run/operator-3-shortcut.safetensors"))
+    '3-shortcut'
+    """
+    found = re.match(r"operator-(\d+(-shortcut)?)\b", operator.name)
+    if found is None:
+        raise ValueError(
+            f"{operator}: an operator of an unknown layer, wanted operator-LAYER.safetensors"
+        )
+    return found[1]
+
+
+def layer_of(operator: Path) -> int:
+    """The layer in an operator's file name.
+
+    >>> layer_of(Path("run/operator-3.safetensors"))
+    3
+    """
+    return int(operator_name(operator).partition("-")[0])
+
+
+def fitted_on(folder: Path, layer: int) -> Training:
+    """The training whose network the operator of a layer in a training's folder was fitted on."""
+    try:
+        training = Training.from_facts(read_json(folder / TRAINING))
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"{folder / TRAINING}: {error!r}; wanted a training's facts") from error
+    setting = training.setting
+    while setting.pools and setting.pools[-1].layer != layer:
+        setting = replace(setting, pools=setting.pools[:-1])
+    before = replace(training, setting=setting).fitted_on
+    if before is None:
+        raise ValueError(f"{folder}: no pooling at layer {layer} was fitted, wanted a closed form")
+    return before
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A network with the weights that a folder holds, its data, and its columns of a `Row`."""
+
+    folder: Path
+    network: nn.Module
+    data: DataSet
+    seed: int
+    columns: dict[str, str]
+
+
+def trained_network(folder: Path, data_root: Path | None = None) -> Trained:
+    """The network of a folder that `foveapool train` or, with --keep, `foveapool study` made."""
+    means = Means(data_root=data_root)
+    if (folder / TRAINING).is_file():
+        training = _of_study(folder)
+        if not (folder / WEIGHTS).is_file():
+            raise FileNotFoundError(
+                f"{folder / WEIGHTS}: no such file; a study keeps the weights of networks with "
+                "poolings only with --keep: do it again so, into another folder of runs"
+            )
+        network = trial_of(training, means).network(kept_operators(training, folder))
+        _fill(network, folder / WEIGHTS, training)
+        columns = {"epochs": str(training.recipe.epochs), "batch": str(training.recipe.batch_size)}
+    else:
+        training = _of_train(folder)
+        network = trial_of(training, means).network()
+        done = load_weights(network, folder, data_of(training, means), training.seed)
+        columns = {"epochs": str(done.epoch)}
+    columns |= place(training.setting, training.recipe) | {"data": data_label(training)}
+    return Trained(folder, network, data_of(training, means), training.seed, columns)
+
+
+def _fill(network: nn.Module, path: Path, training: Training) -> None:
+    """Fills the network with the weights that a study kept of this training, and no others."""
+    weights, facts = load_tensors(path, "weights")
+    if facts.get("training") != training.name:
+        raise ValueError(
+            f"{path}: holds the weights of {facts.get('training')}, wanted those of "
+            f"{training.name}, which {TRAINING} beside it tells of"
+        )
+    try:
+        network.load_state_dict(weights)
+    except RuntimeError as error:
+        raise ValueError(f"{path}: not the weights of this network: {error}") from error
+
+
+def _of_study(folder: Path) -> Training:
+    try:
+        facts = read_json(folder / TRAINING)
+        if facts["held_out"] is not None:
+            raise ValueError("it was trained in a search, without its test images")
+        return Training.from_facts(facts)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"{folder / TRAINING}: {error}; wanted a training of a study that was measured on the "
+            "test images"
+        ) from error
+
+
+def _of_train(folder: Path) -> Training:
+    facts: dict[str, Any] = read_run(folder)
+    try:
+        setting = Setting(network=facts["network"], width=facts["width"])
+        source = Source(facts["data"], facts["data_seed"], data_options(facts))
+        # How it was trained does not matter any more.
+        return Training(setting, source, Recipe("adam", 1e-3, 1), facts["seed"])
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"{folder / RUN}: {error}; wanted the note that `foveapool train` wrote"
+        ) from error
+
+
+@dataclass(frozen=True, eq=False)
+class PooledMaps:
+    """Test images' maps (n, C, h, w) as the network pools them itself and as the operator does."""
+
+    default: Tensor
+    learned: Tensor
+    labels: Tensor  # (n,)
+    classes: tuple[str, ...]
+
+
+def operator_file(source: Path, layer: int | None = None) -> Path:
+    """The operator's file that `source` is or, as the only one or that of a layer, has in it."""
+    if source.is_file():
+        return source
+    if not source.is_dir():
+        raise FileNotFoundError(f"{source}: no such file or folder, wanted a run or an operator")
+    wanted = "operator*.safetensors" if layer is None else f"operator-{layer}.safetensors"
+    found = sorted(source.glob(wanted))
+    if not found:
+        if layer is not None and (other := _of_earlier_layer(source, layer)) is not None:
+            gone = "" if (other / wanted).is_file() else ", which is not there any more"
+            raise FileNotFoundError(
+                f"{source}: no {wanted} in it, since a training keeps the operator of its last "
+                f"layer alone; wanted the folder of the network that it was fitted on: {other}"
+                f"{gone}"
+            )
+        raise FileNotFoundError(
+            f"{source}: no {wanted} in it, wanted the folder of a training with a closed form, in "
+            "trainings/ of a study's runs, or one that `foveapool fit` wrote to"
+        )
+    if len(found) > 1:
+        raise ValueError(
+            f"{source}: got {', '.join(each.name for each in found)}, wanted one; name a layer"
+        )
+    return found[0]
+
+
+def _of_earlier_layer(folder: Path, layer: int) -> Path | None:
+    """The training of which a layer before a training's last one was the last; None if none."""
+    try:
+        training = Training.from_facts(read_json(folder / TRAINING))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    while (before := training.fitted_on) is not None:
+        training = before
+        if training.setting.pools and training.setting.pools[-1].layer == layer:
+            return folder.parent / training.name
+    return None
+
+
+def pooled_maps(
+    path: Path,
+    images: int = 1000,
+    placement: str | None = None,
+    data_root: Path | None = None,
+    device: str | None = None,
+) -> PooledMaps:
+    """The maps of the first test images at the layer of the operator in file `path`.
+
+    `placement` says where in a residual block the operator of a `foveapool train` folder goes; a
+    study's training knows.
+    """
+    operator, layer = PoolingOperator.load(path), layer_of(path)
+    network: Any
+    if (path.parent / TRAINING).is_file():
+        if placement is not None:
+            raise ValueError(
+                f"placement: got {placement!r} for {path.parent}, a training of a study, which "
+                "knows its own; leave it out"
+            )
+        network, data, module = network_of_fit(path, Means(data_root=data_root))
+    else:
+        trained = trained_network(path.parent, data_root)
+        network, data = trained.network, trained.data
+        module = network.site(layer, placement).module
+    place = chosen_device(device)
+    sample = sample_maps(network, data, module, device, images)
+
+    def pooled(pooling: Callable[[Tensor], Tensor]) -> Tensor:
+        return torch.cat([pooling(part.to(place)).cpu() for part in sample.maps.split(500)])
+
+    with evaluating(network):
+        default = pooled(network.get_submodule(module))
+        learned = pooled(operator.module().to(place))
+    return PooledMaps(default, learned, sample.labels, sample.classes)
+
+
+RUN = "run.json"
+
+
+NOTED = ("network", "data", "width", "seed", "data_seed")
+
+
+def data_options(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """How the data of such a run were asked for, beside their name and seed."""
+    return {"size": facts["size"]} if "size" in facts else {}
+
+
+def read_run(folder: Path) -> dict[str, Any]:
+    """What `foveapool train` noted of its network and data."""
+    path = folder / RUN
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no such file, wanted a run folder of `foveapool train`")
+    try:
+        facts = read_json(path)
+        if missing := [name for name in NOTED if name not in facts]:
+            raise ValueError(f"got no {', no '.join(missing)}")
+    except ValueError as error:
+        raise ValueError(
+            f"{path}: {error}; wanted the note that `foveapool train` wrote: train again into "
+            "this folder"
+        ) from error
+    return facts

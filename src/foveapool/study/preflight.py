@@ -1,0 +1,247 @@
+"""What is checked before the hours of a study: its images, the disk, and how long it will take."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from foveapool._io import nearest
+from foveapool.data.check import class_counts
+from foveapool.data.images import Images, subset
+from foveapool.networks.build import build
+from foveapool.networks.sites import site_at
+from foveapool.pooling.grid import windows
+from foveapool.pooling.moments import ChannelMoments
+from foveapool.records import hardware
+from foveapool.robustness.quantize import SMALLEST
+from foveapool.runs import Runs
+from foveapool.study.engine import in_order
+from foveapool.study.fits import WEIGHTS
+from foveapool.study.rows import no_numbers
+from foveapool.study.setting import FITTED, Pool
+from foveapool.study.spec import Means, Training, data_of, trial_of
+from foveapool.study.study import Study, run_study
+from foveapool.study.worker import parameters
+from foveapool.training.loop import train
+
+
+def check_images(study: Study, means: Means) -> None:
+    """Loads the study's images; refuses those that one of its trainings could not do with."""
+    training, source = study.training(study.network, 0), study.source
+    if source.share is not None:
+        whole = data_of(replace(training, source=replace(source, share=None)), means)
+        _check_share("[data]: share", source.share, len(whole.train))
+    data = data_of(training, means)
+    images = data.train
+    if study.robustness:
+        _check_colour(data.test.images.shape[1:])
+    pools = [pool for each in study.settings() for pool in each.pools if pool.is_fitted]
+    for pool in dict.fromkeys(pools):
+        _check_places(pool, images.images.shape[2:])
+    what = f"the {len(images)} training images"
+    if any(arm.pooling in FITTED for arm in study.arms):
+        _check_classes(images, what)
+    _check_batch(study.recipe.batch_size, images, what)
+    for search in study.searches:
+        _check_share("search: held_out", search.held_out, len(images))
+        for part in range(search.parts if search.pooling in FITTED else 1):
+            rest = data_of(study.held_out_training(search, study.network, part, 1.0), means).train
+            what = f"the {len(rest)} training images that held-out part {part} leaves"
+            if search.pooling in FITTED:
+                _check_classes(rest, what)
+            _check_batch(study.recipe.batch_size, rest, what)
+    for cap in dict.fromkeys(pool.class_cap for pool in pools):
+        _check_cap(images, cap)
+
+
+def _check_share(name: str, share: float, count: int) -> None:
+    if not 0 < round(share * count) < count:
+        raise ValueError(
+            f"{name}: got {share}, which is {round(share * count)} of {count} training images; "
+            "wanted a share of one image or more, and not of all"
+        )
+
+
+def _check_colour(shape: Sequence[int]) -> None:
+    """What corrupts images does so to colours, and needs some room."""
+    if shape[0] != 3 or min(shape[1:]) < SMALLEST:
+        raise ValueError(
+            f"[trials]: robustness: got test images of {' x '.join(map(str, shape))}, wanted three "
+            f"channels and {SMALLEST} pixels or more a side; leave it out, or take such images"
+        )
+
+
+def _check_batch(size: int, images: Images, what: str) -> None:
+    if size > len(images):
+        raise ValueError(
+            f"[recipe]: batch_size: got {size} for {what}, wanted that many at most; take a "
+            "smaller one, or more images"
+        )
+
+
+def _check_places(pool: Pool, image_shape: Sequence[int]) -> None:
+    """An operator cannot have more rows at a place than the place has weights."""
+    site = site_at(pool.layer, "", 1, image_shape)
+    places = site.in_shape[0] * site.in_shape[1]
+    if pool.window is not None:
+        places = windows(site.in_shape, site.out_shape, pool.window, pool.centre).shape[1]
+    if pool.components > places:
+        raise ValueError(
+            f"components: got {pool.components} for {pool.pooling} at layer {pool.layer}, wanted "
+            f"at most {places}, the places of a map that it sees there"
+        )
+
+
+def _check_classes(images: Images, what: str) -> None:
+    """A closed form is fitted on how the images of a class differ."""
+    for name, count in zip(images.classes, class_counts(images), strict=True):
+        if count < 2:
+            raise ValueError(
+                f"data: got {count} of class {name!r} among {what}, wanted two or more of every "
+                "class, to fit a closed form on; take more images, hold out fewer, or leave the "
+                "class out"
+            )
+
+
+def _check_cap(images: Images, cap: int | None) -> None:
+    """Counts the images as a fit counts them: a cap can leave too few of a class to it."""
+    moments = ChannelMoments(len(images.classes), cap, dead_channels="ignore")
+    moments.update(torch.zeros(len(images), 1, 1), images.labels)
+    moments.compute()
+
+
+TIMED_STEPS = 6
+
+
+SPARE_BYTES = 200_000_000
+
+
+# The largest of images of 32 x 32: all layers of a network, and the first layer.
+SCATTER_BYTES, OPERATOR_BYTES = 20_000_000, 4_200_000
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How many trainings a study takes, those that are done already, and the time for the rest.
+
+    The time is that of training alone: fits and robustness come on top. A second layer that the
+    search may add is counted as if it were not kept. `again` are those that are done, but whose
+    network others are fitted on and is not here: it is trained again, and that time is counted.
+    """
+
+    trainings: tuple[Training, ...]
+    done: int
+    seconds: float  # one training after the other; not a number where that is not known
+    unknown: str = ""  # why it is not: no data to try it with, or steps that diverge
+    again: int = 0
+
+    @property
+    def left(self) -> int:
+        """The trainings that are still to be done."""
+        return len(self.trainings) - self.done
+
+
+def plan(study: Study, runs: Runs, means: Means) -> Plan:
+    """What the study would train, found by going through it with what is known by now.
+
+    A training that is still to be done is taken for one that gets everything wrong. ValueError
+    where the images, if they are here, would not do.
+    """
+    asked: dict[str, Training] = {}
+
+    def rehearse(stage: str, trainings: Sequence[Training]) -> Mapping[str, Mapping[str, Any]]:
+        asked.update((each.name, each) for level in in_order(trainings) for each in level)
+        found = {each.name: runs.result(each.name, each.facts) for each in trainings}
+        return {name: result or no_numbers("not done yet") for name, result in found.items()}
+
+    run_study(study, rehearse)
+    left = [each for each in asked.values() if runs.result(each.name, each.facts) is None]
+    if left:
+        # Images that are not here may be where it will run.
+        with suppress(FileNotFoundError):
+            check_images(study, means)
+    again = _trained_again(left, runs)
+    try:
+        seconds, unknown = _seconds(study, [*left, *again], runs, means) if left else 0.0, ""
+    except (FileNotFoundError, FloatingPointError) as error:
+        seconds, unknown = math.nan, str(error)
+    return Plan(tuple(asked.values()), len(asked) - len(left), seconds, unknown, len(again))
+
+
+def _trained_again(left: Sequence[Training], runs: Runs) -> list[Training]:
+    """The finished trainings whose networks are not here, but are wanted for fits."""
+    found: dict[str, Training] = {}
+    for training in left:
+        before = training.fitted_on
+        while before is not None and before.name not in found:
+            folder, result = runs.folder(before.name), runs.result(before.name, before.facts)
+            is_here = (folder / WEIGHTS).exists() or any(folder.glob("scatter-*.safetensors"))
+            if result is None or "diverged" in result or is_here:
+                break
+            found[before.name] = before
+            before = before.fitted_on
+    return list(found.values())
+
+
+def _seconds(study: Study, left: Sequence[Training], runs: Runs, means: Means) -> float:
+    """The time that they train: as long a step as others like them took, or as a few take."""
+
+    def is_like(training: Mapping[str, Any], result: Mapping[str, Any]) -> bool:
+        return (
+            "diverged" not in result
+            and training["setting"]["network"] == study.network.network
+            and training["setting"]["width"] == study.network.width
+            and training["data"] == study.source.facts()
+            and training["recipe"]["batch_size"] == study.recipe.batch_size
+        )
+
+    def epochs_like(finished: Iterable[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> list[float]:
+        found = [each for each in finished if is_like(*each)]
+        return [result["seconds"] / training["recipe"]["epochs"] for training, result in found]
+
+    # Those of another machine say nothing of how long it takes on this one.
+    here = hardware(means.device)
+    known = [each for each in runs.known.values() if each.result["hardware"] == here]
+    like = epochs_like(runs.finished()) or epochs_like(known)
+    epoch = statistics.median(like) if like else _timed_epoch(left[0], means)
+    return sum(epoch * each.recipe.epochs for each in left)
+
+
+def _timed_epoch(training: Training, means: Means) -> float:
+    """How long an epoch of the network without poolings takes, from a few of its steps."""
+    trial = trial_of(replace(training, setting=replace(training.setting, pools=())), means)
+    batch = trial.recipe.batch_size
+    steps = max(1, min(TIMED_STEPS, len(trial.data.train) // batch))
+    few = replace(trial.data, test=trial.data.test.part(slice(0, 1)))  # type: ignore[arg-type]
+    if steps * batch < len(few.train):
+        few = replace(few, train=subset(few.train, steps * batch, 0))
+    recipe = replace(trial.recipe, epochs=2, milestones=())
+    # The first epoch warms up.
+    result = train(trial.network(), few, recipe, device=means.device)
+    return result.history[-1].seconds / steps * (len(trial.data.train) // batch)
+
+
+def check_space(study: Study, runs: Runs, at_once: int) -> None:
+    """Refuses to begin where the disk cannot hold the checkpoints and what is kept."""
+    network = study.network
+    numbers = parameters(build(network.network, seed=0, width=network.width, **network.options))
+    kept = study.seeds + max((search.parts for search in study.searches), default=0)
+    # A checkpoint has the weights and two numbers more for each, and a second one while it is
+    # written; of finished networks without poolings the weights stay.
+    weights = 4 * numbers * (6 * at_once + kept)
+    fits = sum(len(s.settings(network)) * s.parts for s in study.searches)
+    fits += len(study.arms) * study.seeds
+    needed = weights + kept * SCATTER_BYTES + fits * OPERATOR_BYTES + SPARE_BYTES
+    free = shutil.disk_usage(nearest(runs.root)).free
+    if free < needed:
+        raise OSError(
+            f"{runs.root}: {free / 1e9:.1f} GB are free, wanted {needed / 1e9:.1f} GB for "
+            f"{study.name}; free some, or choose another folder"
+        )

@@ -1,0 +1,148 @@
+"""From trainings to rows: mean and deviation over the seeds, and comparisons in pairs.
+
+Trials of one seed share their order of images and the start of every layer they have in common,
+so differences are taken seed by seed; the test is Student's, for pairs, two-sided.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from foveapool.labels import data_label as label_of_facts
+from foveapool.labels import place as place_of_facts
+from foveapool.records import ERROR, LESS, P_VALUE, VALIDATION, Row, moments, origin
+from foveapool.robustness.result import mean_of
+from foveapool.statistics import paired_p_value
+from foveapool.study.robustness import results_in, robustness_rows
+from foveapool.study.search import Selection
+from foveapool.study.setting import AUTO, Setting
+from foveapool.study.spec import Training, trains_matrix
+from foveapool.training.recipe import Recipe
+
+DIVERGED = "trainings that diverged"
+LOSS = "training loss, last epoch"
+ALPHA = "alpha that auto took"
+COSTS = {
+    "parameters": "parameters",
+    "multiply_adds": "multiply-adds an image",
+    "seconds": "seconds a training",
+    "fit_seconds": "seconds to fit",
+}
+
+
+def no_numbers(why: str) -> dict[str, Any]:
+    """The result of a training that came to none: it gets everything wrong, and cost nothing."""
+    nothing: dict[str, Any] = {"error": 100.0, "loss": None, "alphas": {}, "diverged": why}
+    return {**nothing, **dict.fromkeys(COSTS, 0), **origin([])}
+
+
+@dataclass(frozen=True)
+class Trials:
+    """One setting and its trainings, a seed each."""
+
+    setting: Setting
+    trainings: tuple[Training, ...]
+
+
+def place(setting: Setting, recipe: Recipe) -> dict[str, str]:
+    """Where the poolings are and how they were fitted, as columns of a row."""
+    told = recipe.pooling_rate != 1 and trains_matrix(setting)
+    return place_of_facts(setting.facts(), recipe.pooling_rate if told else None)
+
+
+def trial_rows(
+    study: str,
+    trials: Sequence[Trials],
+    results: Mapping[str, Mapping[str, Any]],
+    provenance: Mapping[str, str],
+) -> list[Row]:
+    """The study's table; comparisons are with the setting that has no poolings, if it is there."""
+    plain = next((each for each in trials if not each.setting.pools), None)
+    rows = []
+    for each in trials:
+        own = [results[training.name] for training in each.trainings]
+        columns = _columns(study, each, own, provenance)
+
+        def row(metric: str, values: Sequence[float], columns: Any = columns) -> Row:
+            return Row(metric=metric, **moments(values), **columns)
+
+        ended = _ended(own)
+
+        rows.append(row(ERROR, [result["error"] for result in own]))
+        if diverged := len(own) - len(ended):
+            # They count as all wrong in the line before, and in no other.
+            rows.append(Row(metric=DIVERGED, mean=diverged, deviation=0.0, n=len(own), **columns))
+            columns["seeds"] = ", ".join(map(str, ended))
+        others = () if plain is None or each is plain else plain.trainings
+        usual = [results[training.name] for training in others]
+        if len(usual) > 1 and not diverged and len(_ended(usual)) == len(usual):
+            gains = [mine["error"] - its["error"] for mine, its in zip(own, usual, strict=True)]
+            rows.append(row(LESS, gains))
+            if not math.isnan(p := paired_p_value(gains)):
+                rows.append(Row(metric=P_VALUE, mean=p, deviation=0.0, n=len(gains), **columns))
+        if ended:
+            shown = {"loss": LOSS, **COSTS}
+            rows += [row(shown[key], [r[key] for r in ended.values()]) for key in shown]
+            for pool in (p for p in each.setting.pools if p.is_fitted and p.alpha == AUTO):
+                for name in each.setting.operator_names(pool).values():
+                    taken = [result["alphas"][name] for result in ended.values()]
+                    rows.append(row(f"{ALPHA} at layer {name}", taken))
+        if robust := results_in(own):
+            base = results_in(usual)
+            against = mean_of(base) if base else None
+            rows += robustness_rows(robust, against, columns)
+    return rows
+
+
+def _ended(results: Sequence[Mapping[str, Any]]) -> dict[int, Mapping[str, Any]]:
+    """The results that are numbers, by their seed: those of trainings that did not diverge."""
+    return {seed: found for seed, found in enumerate(results) if "diverged" not in found}
+
+
+def _columns(
+    study: str,
+    trials: Trials,
+    results: Sequence[Mapping[str, Any]],
+    provenance: Mapping[str, str],
+) -> dict[str, str]:
+    first = trials.trainings[0]
+    columns = place(trials.setting, first.recipe)
+    ended = _ended(results).values()
+    return {
+        **columns,
+        "study": study,
+        "data": data_label(first),
+        "seeds": f"0-{len(trials.trainings) - 1}",
+        "epochs": str(first.recipe.epochs),
+        "batch": str(first.recipe.batch_size),
+        "seconds": f"{statistics.mean(r['seconds'] for r in ended):.2f}" if ended else "",
+        **provenance,
+        **origin(results),
+    }
+
+
+def data_label(training: Training) -> str:
+    """The data's name, with the share of it that is trained on."""
+    return label_of_facts(training.source.facts())
+
+
+def selection_rows(study: str, selection: Selection, provenance: Mapping[str, str]) -> list[Row]:
+    """Every setting that was looked at, in the order of the search; a row a stage."""
+    rows = []
+    for each in selection.candidates:
+        recipe = each.training.recipe
+        columns: dict[str, Any] = {
+            **place(each.setting, recipe),
+            "data": data_label(each.training),
+            "seeds": f"0-{len(each.errors) - 1}",
+            "epochs": str(recipe.epochs),
+            "batch": str(recipe.batch_size),
+            **provenance,
+            **each.origin,
+        }
+        rows.append(Row(study=study, metric=VALIDATION, **moments(each.errors), **columns))
+    return rows

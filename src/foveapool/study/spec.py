@@ -1,0 +1,182 @@
+"""Training: all that decides what a training comes to, and the name that follows from it.
+
+Whether it has been done, and how, is not told here.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from foveapool.data.images import DataSet, held_out, subset
+from foveapool.data.registry import content_of, load_data
+from foveapool.runs import digest
+from foveapool.study.job import Trial
+from foveapool.study.setting import TRAINED, Setting
+from foveapool.training.recipe import Recipe
+
+# The poolings that have a matrix to train, and so a use for the recipe's `pooling_rate`.
+TRAINS_MATRIX = (TRAINED, "sgd", "sgd-local")
+
+
+def trains_matrix(setting: Setting) -> bool:
+    """Whether one of its poolings is a matrix that trains."""
+    return any(pool.pooling in TRAINS_MATRIX for pool in setting.pools)
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where images come from: a name of the registry, its seed and options, and a share of it.
+
+    `content` tells one's own data from others in the same place, see `data.content`.
+    """
+
+    name: str
+    seed: int = 0
+    options: Mapping[str, Any] = field(default_factory=dict)
+    share: float | None = None  # of the training images, drawn by the seed
+    content: str = ""
+
+    def __post_init__(self) -> None:
+        if type(self.seed) is not int or self.seed < 0:
+            raise ValueError(f"data seed: got {self.seed!r}, wanted a whole number, 0 or more")
+        if self.share is not None and not (type(self.share) is float and 0 < self.share < 1):
+            raise ValueError(f"share: got {self.share!r}, wanted one between 0 and 1, such as 0.1")
+
+    def facts(self) -> dict[str, Any]:
+        """What JSON can hold."""
+        facts = {"name": self.name, "seed": self.seed, "options": dict(self.options)}
+        facts |= {} if self.share is None else {"share": self.share}
+        return facts | ({"content": self.content} if self.content else {})
+
+
+@dataclass(frozen=True)
+class Training:
+    """All that decides what a training comes to.
+
+    `part` None trains on all training images and is measured on the test images; a number holds
+    out that part of the training images and is measured on it, and never sees a test image.
+    A recipe's `pooling_rate` stays only where a matrix trains, so that studies which differ in it
+    share their baselines.
+    """
+
+    setting: Setting
+    source: Source
+    recipe: Recipe
+    seed: int = 0
+    part: int | None = None
+    held_out: float = 0.1
+    robustness: tuple[str, ...] = ()  # what else is measured, see `robustness.py`
+
+    def __post_init__(self) -> None:
+        if not trains_matrix(self.setting):
+            object.__setattr__(self, "recipe", replace(self.recipe, pooling_rate=1.0))
+
+    @property
+    def fitted_on(self) -> Training | None:
+        """The training whose network this one's last pooling is fitted on."""
+        before = self.setting.fitted_on
+        return None if before is None else replace(self, setting=before)
+
+    @functools.cached_property
+    def facts(self) -> dict[str, Any]:
+        """What decides the result, as JSON can hold it."""
+        part = None if self.part is None else {"number": self.part, "size": self.held_out}
+        facts = {
+            "setting": self.setting.facts(),
+            "data": self.source.facts(),
+            "recipe": self.recipe.as_dict(),
+            "seed": self.seed,
+            "held_out": part,
+        }
+        # Left out where nothing is asked for, so that the names of such trainings stay.
+        return {**facts, "robustness": list(self.robustness)} if self.robustness else facts
+
+    @classmethod
+    def from_facts(cls, facts: Mapping[str, Any]) -> Training:
+        """The training that gave these facts."""
+        part = facts["held_out"]
+        held_out = {} if part is None else {"part": part["number"], "held_out": part["size"]}
+        return cls(
+            Setting.from_facts(facts["setting"]),
+            Source(**facts["data"]),
+            Recipe.from_dict(facts["recipe"]),
+            facts["seed"],
+            robustness=tuple(facts.get("robustness", ())),
+            **held_out,
+        )
+
+    @functools.cached_property
+    def name(self) -> str:
+        """A name to read, with a digest of the facts."""
+        placement = self.facts["setting"]["placement"]
+        words = [self.source.name, self.setting.network, placement]
+        for pool in self.setting.pools:
+            words += [pool.pooling, pool.layer, pool.form if pool.form != "replace" else None]
+            words += [f"a{str(pool.alpha).removesuffix('.0')}", pool.norm] * pool.is_fitted
+        words += ["baseline"] if not self.setting.pools else []
+        words += [f"part{self.part}"] if self.part is not None else []
+        words += [f"seed{self.seed}"]
+        text = "-".join(str(word) for word in words if word is not None)
+        readable = re.sub(r"[^a-z0-9.]+", "-", text.lower())[-90:].strip("-")
+        return f"{readable}-{digest(self.facts)}"
+
+
+@dataclass(frozen=True)
+class Means:
+    """How a training is done: nothing here changes what it comes to, but for rounding.
+
+    Nor does the number of threads; but rounding grows in training, as on a GPU from run to run.
+    """
+
+    device: str | None = None
+    compile: bool = False
+    data_root: Path | None = None
+    keep: bool = False  # the weights of every network, not only of those without poolings
+
+
+@functools.lru_cache(maxsize=2)
+def _loaded(name: str, root: Path | None, seed: int, options: str, content: str) -> DataSet:
+    if content and content_of(name) != content:
+        raise ValueError(
+            f"{name}: not what the training was asked for; wanted the images that were there when "
+            "its study began: put them back, or start the study again"
+        )
+    return load_data(name, root, seed, **json.loads(options))
+
+
+def data_of(training: Training, means: Means) -> DataSet:
+    """The images that the training learns from, as `train`, and is measured on, as `test`."""
+    source = training.source
+    options = json.dumps(dict(source.options))
+    data = _loaded(source.name, means.data_root, source.seed, options, source.content)
+    return _drawn(data, source.seed, source.share, training.part, training.held_out)
+
+
+# A training asks for its images several times, and drawing them copies all of them.
+@functools.lru_cache(maxsize=1)
+def _drawn(data: DataSet, seed: int, share: float | None, part: int | None, size: float) -> DataSet:
+    if share is not None:
+        data = replace(data, train=subset(data.train, share, seed))
+    if part is None:
+        return data
+    rest, measured = held_out(data.train, size, seed, part)
+    return replace(data, train=rest, test=measured)
+
+
+def trial_of(training: Training, means: Means, folder: Path | None = None) -> Trial:
+    """The training's network, images and recipe, ready to run."""
+    return Trial(
+        training.setting,
+        data_of(training, means),
+        training.recipe,
+        training.seed,
+        means.device,
+        means.compile,
+        folder,
+    )

@@ -1,0 +1,197 @@
+"""Doing one training in whatever process: train, fit, replace, train again, as the paper does.
+
+A training is done in a folder of runs, unless it is done already; what it is fitted on must have
+been done before. Killed at any moment, it loses the epoch it was in and at most five seconds before
+that.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from foveapool._eval_mode import evaluating
+from foveapool.records import provenance
+from foveapool.robustness.result import RobustnessResult
+from foveapool.runs import RESULT, Finished, Runs, as_text
+from foveapool.study.fits import WEIGHTS, check_fitted_on, fits_of, forget_again, keep_weights
+from foveapool.study.robustness import measured
+from foveapool.study.rows import no_numbers
+from foveapool.study.spec import Means, Training, trial_of
+from foveapool.training.checkpoint import CHECKPOINT, UnusableCheckpoint
+from foveapool.training.loop import Divergence
+from foveapool.training.metrics import Progress
+
+
+def run_training(
+    training: Training,
+    runs: Runs,
+    means: Means,
+    progress: Callable[[Progress], None] | None = None,
+) -> dict[str, Any]:
+    """What the training came to, as `result.json` holds it; from there if it is finished.
+
+    One that diverges is finished too, with an error of 100 % and the reason under `diverged`.
+    BlockingIOError where another process is at it.
+    """
+    done = finished(training, runs)
+    if done is not None:
+        return done
+    with runs.claimed(training.name, training.facts) as folder:
+        done = finished(training, runs)
+        if done is not None:
+            return done
+        try:
+            found = _trained(training, runs, means, folder, progress)
+        except FloatingPointError as error:
+            # A search, or a night's trials, must not end with one that diverges. What the loop
+            # says of a checkpoint is left out: it does not stay.
+            found = no_numbers(error.why if isinstance(error, Divergence) else str(error))
+        # Not the command: a worker's own says nothing of the study it worked for.
+        where = provenance(means.device)
+        found |= {key: value for key, value in where.items() if key != "command"}
+        runs.finish(training.name, found)
+        (folder / CHECKPOINT).unlink(missing_ok=True)
+    done = runs.result(training.name, training.facts)
+    assert done is not None, "it was just written"
+    return done
+
+
+def finished(training: Training, runs: Runs) -> dict[str, Any] | None:
+    """What the training came to, or None where it is not finished.
+
+    One that was killed as it finished had no time to tidy up; that is done here.
+    """
+    done = runs.result(training.name, training.facts)
+    if done is not None:
+        folder = runs.folder(training.name)
+        # Of one that was finished elsewhere it may be the checkpoint of who is at it now.
+        if (folder / RESULT).exists():
+            (folder / CHECKPOINT).unlink(missing_ok=True)
+        # Without its weights, what was trained again is half done and can be gone on with.
+        if "diverged" in done or (folder / WEIGHTS).exists():
+            forget_again(folder)
+    return done
+
+
+def known_fault(name: str, facts: Mapping[str, Any], result: Mapping[str, Any]) -> str:
+    """Says why a study could make no use of a training that was finished elsewhere.
+
+    Args:
+        name: The name of the training.
+        facts: What was trained.
+        result: What it came to, with all the numbers of a result.
+
+    Returns:
+        The reason in words; nothing if a study could use it.
+    """
+    try:
+        training = Training.from_facts(facts)
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
+        return f"{name}: facts of no training that this version of foveapool knows ({error!r})"
+    if as_text(training.facts) != as_text(facts):
+        return f"{name}: facts as another version of foveapool has them"
+    if training.name != name:
+        return f"got the name {name[:200]!r}, wanted {training.name}"
+    if "diverged" in result:
+        return "" if isinstance(result["diverged"], str) else f"{name}: diverged is no text"
+    setting, alphas = training.setting, result["alphas"]
+    fitted = [pool for pool in setting.pools if pool.is_fitted]
+    for operator in (each for pool in fitted for each in setting.operator_names(pool).values()):
+        alpha = alphas.get(operator)
+        if not (isinstance(alpha, (int, float)) and 0 < alpha <= sys.float_info.max):
+            return f"{name}: got {alpha!r} for the alpha at layer {operator}"
+    if training.robustness:
+        try:
+            RobustnessResult.from_dict(result.get("robustness", {})).figures()
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
+            return f"{name}: robustness: {error}"
+    return ""
+
+
+def _trained(
+    training: Training,
+    runs: Runs,
+    means: Means,
+    folder: Path,
+    progress: Callable[[Progress], None] | None,
+) -> dict[str, Any]:
+    check_fitted_on(training, runs)
+    trial = trial_of(training, means, folder)
+    fits = fits_of(training, runs, means)
+    try:
+        network, result = trial.run(fits.operators, progress)
+    except UnusableCheckpoint as error:
+        runs.set_aside(training.name, str(error))
+        runs.begin(training.name, training.facts)
+        fits = fits_of(training, runs, means)
+        network, result = trial.run(fits.operators, progress)
+    if means.keep or not training.setting.pools:
+        keep_weights(training, network, runs)
+    found = {
+        "error": result.test_error,
+        "loss": result.train_loss,
+        "seconds": result.seconds,
+        "fit_seconds": fits.seconds,
+        "parameters": parameters(network),
+        "multiply_adds": multiply_adds(network, trial.data.train.images.shape[1:]),
+        "alphas": {name: each.settings.alpha for name, each in fits.operators.items()},
+    }
+    if training.robustness:
+        asked = training.robustness
+        found["robustness"] = measured(network, trial.data, asked, means.device)
+    return found
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a worker has to say: the result, or None where another process is at it."""
+
+    result: dict[str, Any] | None
+    said: tuple[str, ...] = ()
+
+
+def work(
+    training: Training, runs: Path, means: Means, known: Mapping[str, Finished] | None = None
+) -> Outcome:
+    """Does one training, in whatever process.
+
+    Args:
+        training: What to train.
+        runs: The folder of runs.
+        means: How to train it.
+        known: Trainings that were finished elsewhere, if they matter.
+
+    Returns:
+        What it came to.
+    """
+    said: list[str] = []
+    try:
+        result = run_training(training, Runs(runs, said.append, known), means)
+    except BlockingIOError:
+        return Outcome(None, tuple(said))
+    return Outcome(result, tuple(said))
+
+
+def parameters(network: nn.Module) -> int:
+    """The numbers that training changes."""
+    return sum(p.numel() for p in network.parameters() if p.requires_grad)
+
+
+def multiply_adds(network: nn.Module, image_shape: Sequence[int]) -> int:
+    """Products of matrices and convolutions for one image (C, H, W).
+
+    Additions alone cost none, and neither do maxima, exponentials and Fourier transforms.
+    """
+    device = next(network.parameters()).device
+    counter = FlopCounterMode(display=False)
+    with evaluating(network), counter:
+        network(torch.zeros(1, *image_shape, device=device))
+    return counter.get_total_flops() // 2

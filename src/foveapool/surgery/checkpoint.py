@@ -1,0 +1,195 @@
+"""The shelf on which an unfinished fit keeps its sums, so that a killed one need not start again.
+
+One folder for each process. Files carry the position in their names, and `position.json`, moved
+into place when they are complete, says which ones hold.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from torch import nn
+
+from foveapool._io import held, made_folder, write_text
+from foveapool.pooling.accumulate import ScatterAccumulator
+from foveapool.pooling.least_squares import MixingSums
+from foveapool.pooling.moments import ChannelMoments
+from foveapool.pooling.validation import distributed
+from foveapool.surgery.forward import leaves, unwrapped
+from foveapool.surgery.loader import Labelled
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Position:
+    """Pass 1, 2 or 3, batches done in it, and behind pass 1 how many there are."""
+
+    number: int
+    batches: int
+    total: int | None = None
+
+
+Found = tuple[Position, dict[str, ChannelMoments], dict[str, ScatterAccumulator]]
+
+
+class Shelf:
+    """A folder with the sums of one process."""
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        rank = torch.distributed.get_rank() if distributed() else 0
+        self.folder = Path(folder) / f"process-{rank}"
+        self._fingerprint, self._first_batch = "", ""
+        self._lock = ExitStack()
+
+    def claim(self, fingerprint: str, first_batch: str) -> None:
+        """Makes the folder ready for the fit of that fingerprint; another's is not touched.
+
+        `first_batch` is the digest of what the loader yields first. The folder is this process's
+        own until `release`; BlockingIOError where another fit works in it.
+        """
+        self._fingerprint, self._first_batch = fingerprint, first_batch
+        made_folder(self.folder, "unfinished sums")
+        self._lock.enter_context(held(self.folder / "lock"))
+        found = self._note()
+        if found is not None and found["fingerprint"] != fingerprint:
+            raise ValueError(
+                f"{self.folder.parent}: got the sums of another fit (network, layers, mode or "
+                "settings differ), wanted those of this one; give another folder or delete this one"
+            )
+        if found is not None:
+            self.check_begins_alike(found["first_batch"])
+
+    def begins_alike(self, first_batch: str) -> bool:
+        """Whether a reading that begins with that batch began as the first one did."""
+        return first_batch == self._first_batch
+
+    def check_begins_alike(self, first_batch: str) -> None:
+        """Raises unless it did: sums must not go on with other samples."""
+        if not self.begins_alike(first_batch):
+            raise ValueError(
+                f"{self.folder.parent}: got sums that were begun with another first batch, wanted "
+                "the same again: the loader does not keep its order, changes its images at random, "
+                "or holds others; pass shuffle=False and no random changes, or give another folder "
+                "(or delete this one) to begin anew"
+            )
+
+    def write(self, position: Position, takers: Sequence[Any]) -> None:
+        """Keeps the sums of all layers at a position, and forgets the ones before."""
+        stem = f"{position.number}-{position.batches}"
+        for index, taker in enumerate(takers):
+            taker.save(self.folder / f"{stem}-{index}.safetensors")
+        digests = {"fingerprint": self._fingerprint, "first_batch": self._first_batch}
+        note = {**digests, **asdict(position)}
+        write_text(self.folder / "position.json", json.dumps(note))
+        stems = [stem, _second_pass(position)] if position.number == 3 else [stem]
+        for old in self.folder.glob("*.safetensors"):
+            if not old.name.startswith(tuple(f"{each}-" for each in stems)):
+                old.unlink(missing_ok=True)
+
+    def read(self, names: Sequence[str], device: torch.device) -> Found | None:
+        """The sums that were kept, by layer; None if there are none.
+
+        In pass 3 these are the finished ones of pass 2; `read_mixing` has its own.
+        """
+        note = self._note()
+        if note is None:
+            return None
+        position = Position(note["number"], note["batches"], note["total"])
+        if position.number == 1:
+            stem = f"1-{position.batches}"
+            return position, self._load_each(ChannelMoments.load, stem, names, device), {}
+        stem = f"2-{position.batches}" if position.number == 2 else _second_pass(position)
+        return position, {}, self._load_each(ScatterAccumulator.load, stem, names, device)
+
+    def read_mixing(
+        self, position: Position, names: Sequence[str], device: torch.device
+    ) -> dict[str, MixingSums]:
+        """The sums of pass 3 at a position that `read` gave, by layer."""
+        return self._load_each(MixingSums.load, f"3-{position.batches}", names, device)
+
+    def _load_each(
+        self,
+        load: Callable[[Path, torch.device], T],
+        stem: str,
+        names: Sequence[str],
+        device: torch.device,
+    ) -> dict[str, T]:
+        files = {n: self.folder / f"{stem}-{i}.safetensors" for i, n in enumerate(names)}
+        try:
+            return {name: load(file, device) for name, file in files.items()}
+        except FileNotFoundError as error:
+            raise FileNotFoundError(f"{error}; {self._anew}") from error
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(f"{error}; {self._anew}") from error
+
+    def release(self) -> None:
+        """Leaves the folder to others."""
+        self._lock.close()
+
+    def clear(self) -> None:
+        """Forgets everything: the fit is done, or the sums are of no use."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        # Not empty as long as another process has not come here, or if it held other things.
+        with suppress(OSError):
+            self.folder.parent.rmdir()
+
+    @property
+    def _anew(self) -> str:
+        return (
+            "what was kept of an unfinished fit is damaged or of another version: delete "
+            f"{self.folder} to begin anew"
+        )
+
+    def _note(self) -> dict[str, Any] | None:
+        path = self.folder / "position.json"
+        if not path.is_file():
+            return None
+        try:
+            note = json.loads(path.read_text("utf-8"))
+            missing = {"fingerprint", "first_batch", "number", "batches", "total"} - set(note)
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"{path}: {error}; {self._anew}") from error
+        if missing:
+            raise ValueError(f"{path}: got no {', '.join(sorted(missing))}; {self._anew}")
+        return note
+
+
+def _second_pass(position: Position) -> str:
+    """How the files of the finished second pass begin."""
+    return f"2-{position.total}"
+
+
+def fingerprint(model: nn.Module, facts: Mapping[str, Any]) -> str:
+    """Tells fits apart: by the network's numbers and the JSON-able `facts` of the fit."""
+    processes = torch.distributed.get_world_size() if distributed() else 1
+    digest = hashlib.sha256(json.dumps([processes, facts], sort_keys=True).encode())
+    for name, tensor in unwrapped(model).state_dict().items():
+        digest.update(name.encode())
+        if isinstance(tensor, torch.Tensor):
+            digest.update(_bytes(tensor))
+    return digest.hexdigest()
+
+
+def batch_digest(batch: Labelled) -> str:
+    """Tells batches apart: by the numbers of the inputs and the labels."""
+    digest = hashlib.sha256()
+    for leaf in (*leaves(batch.inputs), batch.labels):
+        if isinstance(leaf, torch.Tensor):
+            digest.update(_bytes(leaf))
+    return digest.hexdigest()
+
+
+def _bytes(tensor: torch.Tensor) -> bytes:
+    plain = tensor.detach().cpu().contiguous().reshape(-1)
+    kind = f"{tensor.dtype} {tuple(tensor.shape)}".encode()
+    return kind + plain.view(torch.uint8).numpy().tobytes()

@@ -1,0 +1,308 @@
+"""PooledLayer: the module that takes a layer's place in a network and remembers whose place it is.
+
+Whether a pooling can stand there, and in which mode, is checked before anything changes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+import weakref
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from foveapool.pooling.functional import linear_pool2d
+from foveapool.pooling.mixing import ChannelMixing, MixingPool2d, pool_and_mix
+from foveapool.pooling.module import LinearPool2d
+from foveapool.surgery.forward import version_of
+from foveapool.surgery.geometry import POOLINGS, Pair, Unstrided, check_subsamples, out_shape_of
+from foveapool.surgery.optimizer import Slot
+
+Mode = Literal["replace", "mix", "after"]
+OnResize = Literal["error", "interpolate"]
+MODES = ("replace", "mix", "after")
+ON_RESIZE = ("error", "interpolate")
+
+
+def check_mode(mode: str) -> None:
+    """Raises a ValueError unless there is such a mode."""
+    if mode not in MODES:
+        raise ValueError(f"mode: got {mode!r}, wanted one of {MODES}")
+
+
+@dataclass
+class Role:
+    """How a stand-in works, and what `restore` has to know of it."""
+
+    mode: Mode
+    on_resize: OnResize
+    read_shape: Pair | None  # of the maps that the original was seen to read, if known
+    turn: int = 0  # how many calls of `replace` the network had seen
+    slots: tuple[Slot, ...] = ()  # what left the optimiser in that call
+    optimizer: weakref.ref[Optimizer] | None = None  # the one that followed it
+
+
+class StandIn(nn.Module):
+    """Pools in the place of `original`, which is kept aside for `restore`.
+
+    Mode `replace`: the pooling instead of the layer; a 1x1 convolution `project` follows where the
+    channels would not agree otherwise. Mode `mix`: the pooling and the 1x1 convolution `mixing`.
+    Mode `after`: the layer at stride 1, then the pooling.
+    The original's plain attributes (stride, kernel_size, ...) can be read here as they were:
+    networks look at them when they pad.
+    """
+
+    original: nn.Module
+    pool: Any
+
+    def __init__(
+        self,
+        original: nn.Module,
+        pool: nn.Module,
+        mode: Mode = "replace",
+        project: nn.Module | None = None,
+        in_shape: Pair | None = None,
+        on_resize: OnResize = "error",
+        mixing: ChannelMixing | None = None,
+    ) -> None:
+        super().__init__()
+        for name, value in _plain_attributes(original).items():
+            setattr(self, name, value)
+        # Past nn.Module, which would list its weights among the network's.
+        object.__setattr__(self, "original", original)
+        self.role = Role(mode, on_resize, in_shape)
+        self.stage: Unstrided | None = None
+        if mode == "after":
+            shape: Any = pool
+            self.stage = Unstrided(original, in_shape or shape.in_shape, shape.out_shape)
+        self.pool, self.project, self.mixing = pool, project, mixing
+        self._carried: dict[tuple[Pair, Pair], Tensor] = {}  # the operator for other sizes
+        self._out_shapes: dict[Pair, Pair] = {}  # the original's, for other sizes
+        # The weights, when that was, and their numbers if they train.
+        self._carried_from: tuple[Any, Any, Any] = (None, None, None)
+        self.train(original.training)
+
+    @property
+    def weight(self) -> Tensor:
+        """The layer's own weights, or what came instead: networks look at dtype and device."""
+        if self.mixing is not None:
+            return self.mixing.weight
+        return self.pool.weight if self.stage is None else self.stage.layer.weight
+
+    @property
+    def bias(self) -> Tensor | None:
+        """What is added to each channel, as far as a layer of its own does that."""
+        adding = self._follower if self.stage is None else self.stage.layer
+        return getattr(adding, "bias", None)
+
+    @property
+    def _follower(self) -> nn.Module | None:
+        """The 1x1 convolution behind the pooling, if there is one."""
+        return self.project if self.mixing is None else self.mixing
+
+    def release(self) -> nn.Module:
+        """The original as it was, in the mode that its place has now."""
+        if self.stage is not None:
+            self.stage.release()
+        return self.original.train(self.training)
+
+    def forward(self, input: Tensor) -> Tensor:
+        """What the network wanted from the original, pooled; `input` is torch's name for it."""
+        maps = input if self.stage is None else self.stage(input)
+        pool, follower = self.pool, self._follower
+        resizes = self.role.on_resize == "interpolate" and isinstance(pool, LinearPool2d)
+        if resizes and tuple(maps.shape[2:]) != pool.in_shape:
+            maps = self._interpolated(maps, self._target(input))
+        elif self.mixing is not None:
+            return pool_and_mix(maps, pool, self.mixing)
+        else:
+            maps = pool(maps)
+        return maps if follower is None else follower(maps)
+
+    def _interpolated(self, x: Tensor, target: Pair) -> Tensor:
+        pool, shape = self.pool, (x.shape[2], x.shape[3])
+        learns = pool.weight.requires_grad and torch.is_grad_enabled()
+        if learns or _recorded(pool.weight):
+            # Gradients have to reach the operator, and a recorded graph cannot ask whether the
+            # weights changed: nothing can be kept from call to call.
+            weight = pool.resized_weight(shape, target)
+        else:
+            weight = self._carried_to(shape, target)
+        return linear_pool2d(x, weight, target, pool.mean)
+
+    def _carried_to(self, shape: Pair, target: Pair) -> Tensor:
+        """The operator for that size, computed once until the pooling's own weights change."""
+        own, (source, then, copy) = self.pool.weight, self._carried_from
+        now = (version_of(own), own.dtype, own.device, own.requires_grad)
+        # Fused optimisers leave the version as it was: where weights train, numbers are compared.
+        if own is not source or now != then or (copy is not None and not torch.equal(own, copy)):
+            copy = own.detach().clone() if own.requires_grad else None
+            self._carried, self._carried_from = {}, (own, now, copy)
+        if (shape, target) not in self._carried:
+            # A tensor made in inference mode could not be used for training later.
+            with torch.inference_mode(False), torch.no_grad():
+                self._carried[shape, target] = self.pool.resized_weight(shape, target)
+        return self._carried[shape, target]
+
+    def _target(self, x: Tensor) -> Pair:
+        """The size of what the original would make of `x`."""
+        shape = (x.shape[2], x.shape[3])
+        if torch.compiler.is_compiling():
+            return self._seen(shape, x.shape[1])
+        if shape not in self._out_shapes:
+            self._out_shapes[shape] = self._seen(shape, x.shape[1])
+        return self._out_shapes[shape]
+
+    def _seen(self, shape: Pair, channels: int) -> Pair:
+        if self.stage is not None:
+            return self.stage.out_shape(shape, channels)
+        return out_shape_of(self.original, shape, channels)
+
+    def __getstate__(self) -> Mapping[str, Any]:
+        """All but what can be computed again, and what an optimiser had, which knows no copies."""
+        empty = {"_carried": {}, "_carried_from": (None, None, None), "_out_shapes": {}}
+        role = dataclasses.replace(self.role, optimizer=None, slots=())
+        return {**self.__dict__, **empty, "role": role}
+
+    def extra_repr(self) -> str:
+        """What `print(model)` shows."""
+        return f"{self.role.mode} {type(self.original).__name__}"
+
+
+def _recorded(weight: Tensor) -> bool:
+    """Whether what is computed now is run again later, maybe with other weights."""
+    captured = weight.is_cuda and torch.cuda.is_current_stream_capturing()
+    return torch.compiler.is_compiling() or (captured and weight.requires_grad)
+
+
+def _plain_attributes(module: nn.Module) -> dict[str, Any]:
+    # `weight` and `bias` can be read in a way of their own.
+    taken = {*vars(nn.Module()), "training", "weight", "bias"}
+    return {
+        name: value
+        for name, value in vars(module).items()
+        if not name.startswith("_") and name not in taken and _is_plain(value)
+    }
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, (tuple, list)):  # a kernel's size may be written as either
+        return all(map(_is_plain, value))
+    return isinstance(value, (bool, int, float, str, type(None)))
+
+
+def mode_of(name: str, pool: nn.Module, mode: Mode | None) -> Mode:
+    """The mode asked for, or the one that the pooling was fitted for, which must not differ."""
+    fitted: Mode | None = getattr(pool, "fitted_for", None)
+    if mode and fitted and mode != fitted:
+        raise ValueError(
+            f"mode: got {mode!r} for {name}, wanted {fitted!r}, which its pooling was fitted for; "
+            "leave mode out, or fit in the other mode"
+        )
+    return mode or fitted or ("mix" if isinstance(pool, MixingPool2d) else "replace")
+
+
+def split_mixing(pool: nn.Module) -> tuple[nn.Module, ChannelMixing | None]:
+    """The pooling, and the mixing that was handed over with it, if one was."""
+    return (pool.pool, pool.mixing) if isinstance(pool, MixingPool2d) else (pool, None)
+
+
+def check_can_mix(name: str, layer: nn.Module) -> None:
+    """Raises a ValueError unless mode `mix` can do the layer's work."""
+    if not isinstance(layer, nn.Conv2d):
+        raise ValueError(
+            f"{name}: got a {type(layer).__name__} for mode 'mix', wanted an nn.Conv2d: mixing "
+            "makes a convolution's channels, and a pooling keeps those it reads; use mode "
+            "'replace' or 'after'"
+        )
+
+
+def _check_mixing(name: str, layer: nn.Conv2d, pool: nn.Module, mixing: ChannelMixing) -> None:
+    own = (layer.in_channels, layer.out_channels)
+    if (mixing.in_channels, mixing.out_channels) != own:
+        raise ValueError(
+            f"{name}: got a mixing of {mixing.in_channels} to {mixing.out_channels} channels, "
+            f"wanted {own[0]} to {own[1]}; was it fitted on another layer?"
+        )
+    components = getattr(pool, "components", 1)
+    if mixing.components != components:
+        raise ValueError(
+            f"{name}: got a mixing for {mixing.components} components, wanted {components}, as "
+            "many as its pooling has"
+        )
+
+
+def check_pool(name: str, layer: nn.Module, pool: nn.Module, mode: Mode) -> None:
+    """Raises a ValueError unless `pool` can stand in for `layer`."""
+    if isinstance(layer, StandIn):
+        raise ValueError(f"{name}: is replaced already; call restore(model) first")
+    pool, mixing = split_mixing(pool)
+    if mode == "mix":
+        check_can_mix(name, layer)
+    if mixing is not None:
+        if mode != "mix":
+            raise ValueError(
+                f"{name}: got a MixingPool2d for mode {mode!r}, wanted mode 'mix', or its `pool` "
+                "alone"
+            )
+        assert isinstance(layer, nn.Conv2d)
+        _check_mixing(name, layer, pool, mixing)
+    if mode == "after" and not isinstance(pool, LinearPool2d):
+        raise ValueError(
+            f"{name}: got a {type(pool).__name__} for mode 'after', wanted a LinearPool2d"
+        )
+    if not isinstance(pool, LinearPool2d):
+        return
+    if pool.components > 1 and (mode == "after" or isinstance(layer, POOLINGS)):
+        raise ValueError(
+            f"{name}: got a pooling with {pool.components} components, wanted 1: "
+            + (
+                "in mode 'after' the convolution before it makes the channels"
+                if mode == "after"
+                else f"a {type(layer).__name__} keeps the number of channels"
+            )
+        )
+    if pool.mean is not None and isinstance(layer, nn.Conv2d):
+        wanted = layer.out_channels if mode == "after" else layer.in_channels
+        if len(pool.mean) != wanted:
+            raise ValueError(
+                f"{name}: got a pooling for {len(pool.mean)} channels, wanted {wanted} in mode "
+                f"{mode!r}; was it fitted on another layer or in another mode?"
+            )
+
+
+def check_stage(
+    model: nn.Module, name: str, layer: nn.Module, pool: Any, in_shape: Pair | None
+) -> None:
+    """Raises if the layer cannot work at stride 1, tried on maps as near to its own as is known."""
+    channels = getattr(layer, "in_channels", 1 if pool.mean is None else len(pool.mean))
+    check_subsamples(name, layer, in_shape or pool.in_shape, channels, model)
+
+
+def warn_of_other_holders(model: nn.Module, layers: Collection[nn.Module]) -> None:
+    """Warns of layers that a module keeps in a plain list too, and may call from there."""
+    for name, module in model.named_modules():
+        for attribute, value in vars(module).items():
+            if attribute == "_modules" or not isinstance(value, (list, tuple, Mapping)):
+                continue
+            if any(each in layers for each in _modules_in(value)):
+                warnings.warn(
+                    f"{name or 'model'}: got a layer to replace that stands in its "
+                    f"`{attribute}`, a {type(value).__name__}, too; called from there it stays the "
+                    "old one: make that an nn.ModuleList or nn.ModuleDict",
+                    stacklevel=3,
+                )
+
+
+def _modules_in(value: Any, depth: int = 4) -> Iterator[nn.Module]:
+    """The modules in containers in containers; not for ever, since one may hold itself."""
+    if isinstance(value, nn.Module):
+        yield value
+    elif isinstance(value, (list, tuple, Mapping)) and depth:
+        for each in value.values() if isinstance(value, Mapping) else value:
+            yield from _modules_in(each, depth - 1)
