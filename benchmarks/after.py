@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 import foveapool as fp
-from foveapool.records import Row, append_rows, moments, provenance
+from foveapool.records import Row, append_rows, collect_provenance, summarize_values
 
 TUTORIAL = Path(__file__).parents[1] / "docs/tutorials/fine-tune-after.md"
 
@@ -60,7 +60,7 @@ def main() -> None:
         train(model, images, labels, options.more, seed + 100)
         note("untouched, trained on as long", "", model)
         print(seed, {key: round(values[-1], 1) for key, values in found.items()}, flush=True)
-    facts = provenance()
+    facts = collect_provenance()
     rows = [
         Row(
             study="mode after",
@@ -71,7 +71,7 @@ def main() -> None:
             placement="after",
             alpha=alpha,
             metric="test accuracy %",
-            **moments(values),
+            **summarize_values(values),
             seeds=f"0-{options.seeds - 1}",
             epochs=f"{options.epochs} + {options.more}",
             batch="32",

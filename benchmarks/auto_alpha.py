@@ -19,21 +19,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from foveapool.data.batches import plain_batches, resident
+from foveapool.data.batches import iterate_batches, load_resident
 from foveapool.pooling.accumulate import compute_scatter
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.pooling.scatter import Scatter
 from foveapool.pooling.solve import AUTO_ALPHA, sweep_pooling
-from foveapool.records import Row, append_rows, provenance
+from foveapool.records import Row, append_rows, collect_provenance
 from foveapool.runs import Runs
-from foveapool.study.engine import Engine, Here
-from foveapool.study.fits import weights_of
+from foveapool.study.engine import Engine, SerialWorkers
+from foveapool.study.fits import get_weights
 from foveapool.study.presets import read_preset
 from foveapool.study.search import Search
-from foveapool.study.spec import Means, Training, trial_of
+from foveapool.study.spec import ExecutionOptions, TrainingSpec, build_job
 from foveapool.study.study import Study
-from foveapool.surgery.capture import inputs_of
-from foveapool.training.parallel import chosen_device
+from foveapool.surgery.capture import read_inputs
+from foveapool.training.parallel import choose_device
 
 
 @dataclass(frozen=True)
@@ -47,18 +47,20 @@ class Seen:
     is_fit: Tensor
 
 
-def seen_by(training: Training, layer: int, runs: Runs, means: Means) -> tuple[Seen, Any]:
+def seen_by(
+    training: TrainingSpec, layer: int, runs: Runs, means: ExecutionOptions
+) -> tuple[Seen, Any]:
     """The maps that reach a layer of a finished baseline, and the site there."""
-    trial = trial_of(training, means)
+    trial = build_job(training, means)
     network = trial.network()
-    network.load_state_dict(weights_of(training, runs, means))
-    device = chosen_device(means.device)
+    network.load_state_dict(get_weights(training, runs, means))
+    device = choose_device(means.device)
     network.to(device)
     site = network.site(layer)
-    images, _ = resident(trial.data, device)
+    images, _ = load_resident(trial.data, device)
     batches = [
-        (inputs_of(network, inputs, [site.module])[site.module], labels)
-        for inputs, labels in plain_batches(images)
+        (read_inputs(network, inputs, [site.module])[site.module], labels)
+        for inputs, labels in iterate_batches(images)
     ]
     maps, labels = (torch.cat(each) for each in zip(*batches, strict=True))
     chosen = torch.zeros(len(labels), dtype=torch.bool)
@@ -173,8 +175,11 @@ def main() -> None:
     parser.add_argument("--out", default="results/auto-alpha.csv")
     options = parser.parse_args()
     study = read_preset(options.preset)
-    runs, means = Runs(options.runs, print), Means(options.device, data_root=options.data_root)
-    engine = Engine(runs, means, Here())
+    runs, means = (
+        Runs(options.runs, print),
+        ExecutionOptions(options.device, data_root=options.data_root),
+    )
+    engine = Engine(runs, means, SerialWorkers())
     settings = [arm.setting(study.network) for arm in study.arms if arm.choices]
     errors: dict[int, dict[float, float]] = {}
     for setting in settings:
@@ -216,7 +221,7 @@ def main() -> None:
                 "seeds": f"0-{study.seeds - 1}",
                 "epochs": str(study.recipe.epochs),
                 "batch": str(study.recipe.batch_size),
-                **provenance(),
+                **collect_provenance(),
             }
             for metric, value in found.items():
                 rows.append(Row(metric=metric, mean=value, deviation=0.0, n=len(alphas), **same))

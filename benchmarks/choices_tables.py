@@ -23,11 +23,11 @@ from told import (
 )
 
 from foveapool.records import Row
-from foveapool.report.study_figures import share_of
-from foveapool.report.tables import Table, paper_error, with_spread
-from foveapool.statistics import by_seed, compare
+from foveapool.report.study_figures import parse_share
+from foveapool.report.tables import Table, format_spread, get_paper_error
+from foveapool.statistics import compare_pairs, index_by_seed
 from foveapool.study.rows import DIVERGED, LOSS
-from foveapool.training.recipe import paper_recipe
+from foveapool.training.recipe import get_paper_recipe
 
 CHOICES = {
     "": "l2, as it is by default",
@@ -49,8 +49,8 @@ def ablations() -> str:
     usual = next(row for row in rows if (row.pooling, row.norm) == (CLOSED, "l2"))
     lines = []
     for row in rows:
-        cells = ("-", "-") if row is usual else told(compare(row, usual))
-        lines.append((_choice(row), with_spread(row.mean, row.deviation), *cells))
+        cells = ("-", "-") if row is usual else told(compare_pairs(row, usual))
+        lines.append((_choice(row), format_spread(row.mean, row.deviation), *cells))
     header = ("choice", "error %", "less the default, in pairs", "p")
     return Table(header, tuple(lines)).markdown()
 
@@ -90,8 +90,8 @@ def alphas_and_norms() -> str:
     lines = []
     for alpha in dict.fromkeys(row.alpha for row in rows):
         one, other = (found[(alpha, norm)] for norm in norms)
-        cells = [with_spread(row.mean, row.deviation) for row in (one, other)]
-        lines.append((alpha, *cells, *told(compare(one, other))))
+        cells = [format_spread(row.mean, row.deviation) for row in (one, other)]
+        lines.append((alpha, *cells, *told(compare_pairs(one, other))))
     header = ("alpha", *norms, f"{norms[0]} less {norms[1]}, in pairs", "p")
     return Table(header, tuple(lines)).markdown()
 
@@ -113,11 +113,11 @@ def batch_sizes() -> str:
     lines = []
     for batch in sorted({row.batch for row in rows}, key=int):
         own = [found[(batch, *each)] for each in wanted]
-        gain = compare(own[2], own[0])
-        cells = [with_spread(row.mean, row.deviation, 1) for row in own]
+        gain = compare_pairs(own[2], own[0])
+        cells = [format_spread(row.mean, row.deviation, 1) for row in own]
         lines.append((batch, *cells, *told(gain), str(gain.n)))
-    paper = [paper_error("cnn", "svhn-reduced", pooling) for pooling in (BASELINE, CLOSED)]
-    lines.append(("paper", *(with_spread(*each, 1) for each in paper if each), *["-"] * 5))
+    paper = [get_paper_error("cnn", "svhn-reduced", pooling) for pooling in (BASELINE, CLOSED)]
+    lines.append(("paper", *(format_spread(*each, 1) for each in paper if each), *["-"] * 5))
     names = (
         POOLINGS[BASELINE],
         "closed form, alpha 5, l1, the paper's",
@@ -137,9 +137,9 @@ def rates() -> str:
     lines = []
     for row in (frozen, *moved):
         rate = "0, P is fixed" if row is frozen else f"{_rate(row):g}"
-        against = ("-", "-") if row is frozen else told(compare(row, frozen))
-        error = with_spread(row.mean, row.deviation)
-        lines.append((rate, error, *against, *told(compare(row, plain))))
+        against = ("-", "-") if row is frozen else told(compare_pairs(row, frozen))
+        error = format_spread(row.mean, row.deviation)
+        lines.append((rate, error, *against, *told(compare_pairs(row, plain))))
     header = ("rate of P, times all others'", "error %", "less P fixed", "p", "less baseline", "p")
     return Table(header, tuple(lines)).markdown()
 
@@ -167,7 +167,7 @@ def final_norm() -> str:
 def _recipe_rate(row: Row) -> str:
     """All weights' learning rate: the recipe's, unless the command set another."""
     found = re.search(r"recipe\.lr=([\d.]+)", row.command)
-    return found[1] if found else f"{paper_recipe('resnet18', row.data).lr:g}"
+    return found[1] if found else f"{get_paper_recipe('resnet18', row.data).lr:g}"
 
 
 def _listed(values: Sequence[str], form: str) -> str:
@@ -182,11 +182,11 @@ def shares() -> str:
     """Error by the share of SVHN; bold: the best of a line and what is not told apart from it."""
     rows = errors_of("shares.csv")
     names = (BASELINE, "sgd", CLOSED, TRAINED)
-    found = {(share_of(row)[1], row.pooling): row for row in rows}
+    found = {(parse_share(row)[1], row.pooling): row for row in rows}
     lines = []
-    for percent in sorted({share_of(row)[1] for row in rows}):
+    for percent in sorted({parse_share(row)[1] for row in rows}):
         own = [found[(percent, name)] for name in names]
-        pairs = [told(compare(own[3], own[i])) for i in (0, 1)]
+        pairs = [told(compare_pairs(own[3], own[i])) for i in (0, 1)]
         lines.append((f"{percent:g} %", *best_bold(own), *(" p ".join(each) for each in pairs)))
     against = (f"trained less {POOLINGS[BASELINE]}", "trained less SGD")
     header = ("of SVHN", *(POOLINGS[name] for name in names), *against)
@@ -197,9 +197,9 @@ def repeats() -> str:
     """The same images, recipe and seeds trained twice: 5 % of SVHN is reduced SVHN."""
     once = [row for row in errors_of("replaced.csv") if row.layer in ("", "3")]
     lines = []
-    for row in (row for row in errors_of("shares.csv") if share_of(row)[1] == 5):
+    for row in (row for row in errors_of("shares.csv") if parse_share(row)[1] == 5):
         same = next(r for r in once if (r.pooling, r.alpha) == (row.pooling, row.alpha))
-        one, other = by_seed(same), by_seed(row)
+        one, other = index_by_seed(same), index_by_seed(row)
         apart = [one[seed] - other[seed] for seed in other]
         typical = math.sqrt(statistics.mean(each**2 for each in apart))
         cells = [_listed([str(run[seed]) for seed in other], ".1f") for run in (one, other)]

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from foveapool.data.registry import load_data
-from foveapool.records import Row, append_rows, provenance
+from foveapool.records import Row, append_rows, collect_provenance
 from foveapool.robustness.corruptions import CORRUPTIONS, corrupt
 
 FACTS = Path(__file__).parents[1] / "tests" / "robustness" / "vectors" / "cifar10c.json"
@@ -140,7 +140,7 @@ def main() -> None:
     parser.add_argument("--whole", action="store_true", help="time the whole test set too")
     parser.add_argument("--out", default="results/corruptions.csv")
     options = parser.parse_args()
-    options.provenance = provenance()
+    options.provenance = collect_provenance()
     facts = json.loads(FACTS.read_text("utf-8"))
     data = load_data("cifar10", options.data_root)
     images = data.test.images.permute(0, 2, 3, 1).contiguous().to(options.device)

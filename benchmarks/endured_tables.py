@@ -10,17 +10,17 @@ from scipy import stats
 from told import BASELINE, CLOSED, rows_of
 
 from foveapool.records import CE, FLIP_RATE, Row
-from foveapool.robustness.compare import CORRUPTION_GROUPS, PERTURBATION_GROUPS, paper
-from foveapool.robustness.names import SEVERITIES, files_of, is_noise
-from foveapool.statistics import by_seed, paired_p_value
-from foveapool.tabular import markdown
+from foveapool.robustness.compare import CORRUPTION_GROUPS, PERTURBATION_GROUPS, load_paper
+from foveapool.robustness.names import SEVERITIES, is_noise, list_files
+from foveapool.statistics import index_by_seed, paired_p_value
+from foveapool.tabular import format_markdown
 
 MEASURED = "robustness-resnet18-short.csv"
 
 
 def _by_seed(rows: Iterable[Row], pooling: str, metrics: Sequence[str]) -> dict[int, float]:
     """The mean of some metrics for each seed."""
-    own = [by_seed(row) for row in rows if row.pooling == pooling and row.metric in metrics]
+    own = [index_by_seed(row) for row in rows if row.pooling == pooling and row.metric in metrics]
     if len(own) != len(metrics):
         raise ValueError(f"{pooling}: got {len(own)} rows of {len(metrics)}: {', '.join(metrics)}")
     return {seed: mean(each[seed] for each in own) for seed in own[0]}
@@ -72,18 +72,18 @@ def endured_corruptions() -> str:
         return [f"error %, {name}, severity {severity}" for severity in SEVERITIES]
 
     header = ["kind", "corruption", "strided convolution", "closed form", "CE", "95 %", "p"]
-    return markdown([*header, "paper's CE"], _lines(groups, metrics, CE, paper().ce))
+    return format_markdown([*header, "paper's CE"], _lines(groups, metrics, CE, load_paper().ce))
 
 
 def endured_perturbations() -> str:
     """Flip rate of each perturbation, those that move pixels first, and the paper's."""
 
     def metrics(name: str) -> list[str]:
-        return [f"flip probability %, {file}" for file in files_of(name)]
+        return [f"flip probability %, {file}" for file in list_files(name)]
 
-    lines = _lines(PERTURBATION_GROUPS, metrics, FLIP_RATE, paper().rate)
+    lines = _lines(PERTURBATION_GROUPS, metrics, FLIP_RATE, load_paper().rate)
     header = ["kind", "perturbation", "strided convolution", "closed form", "flip rate", "95 %"]
-    return markdown([*header, "p", "paper's flip rate"], lines)
+    return format_markdown([*header, "p", "paper's flip rate"], lines)
 
 
 ENDURED_TABLES: dict[str, Callable[[], str]] = {

@@ -19,7 +19,7 @@ from robustness_tables import ROBUSTNESS_TABLES
 from study_tables import STUDY_TABLES
 
 from foveapool.records import Row, read_rows
-from foveapool.tabular import markdown
+from foveapool.tabular import format_markdown
 
 ROOT = Path(__file__).parents[1]
 FIT, FORWARD = ROOT / "results/fit.csv", ROOT / "results/forward.csv"
@@ -58,7 +58,7 @@ def peers() -> str:
         "`scipy.linalg.eigh`",
         "`eigs`, the paper's way",
     ]
-    return markdown(header, lines)
+    return format_markdown(header, lines)
 
 
 def growth() -> str:
@@ -74,7 +74,7 @@ def growth() -> str:
             here = [r for r in rows if r.layer == layer and machine(r) == name]
             cells.append(f"{here[0].mean:.3g} s" if here else "-")
         lines.append(cells)
-    return markdown(["map", *machines], lines)
+    return format_markdown(["map", *machines], lines)
 
 
 def gram() -> str:
@@ -84,12 +84,12 @@ def gram() -> str:
     for row in shares:
         cells.setdefault((machine(row), row.layer, row.batch), {})[row.pooling] = f"{row.mean:.2f}"
     lines = [[*key, each["products"], each["ScatterAccumulator"]] for key, each in cells.items()]
-    return markdown(["machine", "maps", "batch", "products summed", "the whole pass"], lines)
+    return format_markdown(["machine", "maps", "batch", "products summed", "the whole pass"], lines)
 
 
 def agreement() -> str:
     rows = [r for r in latest(read_rows(FIT)) if r.metric == "largest difference CPU-GPU"]
-    return markdown(
+    return format_markdown(
         ["map", "alpha", "largest difference of a weight"],
         [[r.layer, r.alpha, f"{r.mean:.1e}"] for r in rows],
     )
@@ -108,7 +108,7 @@ def forward() -> str:
             share = of["share of the convolution's time"]
             cells.append(f"{of['milliseconds']:.3g} ms ({share:.2f})")
         lines.append(cells)
-    return markdown(["machine", "maps", "batch", "precision", *names], lines)
+    return format_markdown(["machine", "maps", "batch", "precision", *names], lines)
 
 
 def growth_figure() -> Figure:
@@ -139,12 +139,12 @@ def training() -> str:
     for key in dict.fromkeys((r.network, r.placement) for r in rows):
         own = {r.metric: r for r in rows if (r.network, r.placement) == key}
         lines.append([*key, *(_digits(own[m].mean) if m in own else "-" for m in header)])
-    return markdown(["network", "loop", *(names.get(m, m) for m in header)], lines)
+    return format_markdown(["network", "loop", *(names.get(m, m) for m in header)], lines)
 
 
 def passes() -> str:
     rows = latest(read_rows(ROOT / "results/passes.csv"))
-    return markdown(
+    return format_markdown(
         ["layer", "what", "median"],
         [[r.layer, r.metric, f"{r.mean:.2f} +- {r.deviation:.2f}"] for r in rows],
     )
@@ -152,7 +152,7 @@ def passes() -> str:
 
 def after() -> str:
     rows = latest(read_rows(ROOT / "results/after.csv"))
-    return markdown(
+    return format_markdown(
         ["network", "alpha", "test accuracy %"],
         [[r.pooling, r.alpha or "-", f"{r.mean:.1f} +- {r.deviation:.1f}"] for r in rows],
     )

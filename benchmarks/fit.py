@@ -26,7 +26,7 @@ from torch import Tensor
 import foveapool as fp
 from foveapool.pooling.accumulate import ScatterAccumulator
 from foveapool.pooling.grid import penalty
-from foveapool.records import Row, append_rows, provenance
+from foveapool.records import Row, append_rows, collect_provenance
 
 DATA = "street digits"
 NETWORK = "random convolutions"
@@ -51,7 +51,7 @@ class Results:
 
     def __init__(self, out: str) -> None:
         self.out = out
-        self.facts = provenance()
+        self.facts = collect_provenance()
 
     def add(self, pooling: str, layer: str, metric: str, values: list[float], **more: str) -> None:
         deviation = statistics.stdev(values) if len(values) > 1 else 0.0

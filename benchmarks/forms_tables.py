@@ -8,8 +8,8 @@ from collections.abc import Callable
 from told import BASELINE, POOLINGS, RESULTS, rows_of, told
 
 from foveapool.records import ERROR, VALIDATION, Row, read_rows
-from foveapool.report.tables import Table, place, with_spread
-from foveapool.statistics import adjust_by_holm, compare
+from foveapool.report.tables import Table, format_spread, place_key
+from foveapool.statistics import adjust_by_holm, compare_pairs
 
 # How a pooling stands in the network, in words.
 STANDS = {
@@ -76,19 +76,19 @@ def _forms(file: str) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
     rows = rows_of(file)
     errors = sorted((row for row in rows if row.metric == ERROR), key=lambda row: row.mean)
     (rival,) = (row for row in errors if _is_published_blur(row))
-    pairs = {describe(row): compare(row, rival) for row in errors if row is not rival}
+    pairs = {describe(row): compare_pairs(row, rival) for row in errors if row is not rival}
     adjusted = dict(zip(pairs, adjust_by_holm([pair.p for pair in pairs.values()]), strict=True))
-    found = {(place(row), row.metric): row for row in rows}
+    found = {(place_key(row), row.metric): row for row in rows}
     lines = []
     for row in errors:
         name, less, p = describe(row), "-", "-"
         if row is not rival:
             less, p = told(pairs[name])[0], f"{adjusted[name]:.2g}"
         costs = [
-            found[(place(row), name)].mean / 1e6
+            found[(place_key(row), name)].mean / 1e6
             for name in ("parameters", "multiply-adds an image")
         ]
-        error = with_spread(row.mean, row.deviation)
+        error = format_spread(row.mean, row.deviation)
         lines.append((name, error, less, p, f"{costs[0]:.2f}", f"{costs[1]:.0f}"))
     header = (
         "what stands there",
@@ -184,7 +184,7 @@ def _window(row: Row) -> str:
 
 
 def _error(row: Row) -> str:
-    return with_spread(row.mean, row.deviation, 1)
+    return format_spread(row.mean, row.deviation, 1)
 
 
 FORMS_TABLES: dict[str, Callable[[], str]] = {

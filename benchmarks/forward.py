@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 import foveapool as fp
-from foveapool.records import Row, append_rows, provenance
+from foveapool.records import Row, append_rows, collect_provenance
 
 LAYERS = ((64, 32), (128, 16), (256, 8))
 
@@ -29,8 +29,8 @@ def candidates(channels: int, size: int) -> dict[str, nn.Module]:
         "strided convolution": nn.Conv2d(channels, 2 * channels, 3, 2, 1, bias=False),
         "frozen": fp.LinearPool2d(weight, mean, **shapes),
         "trainable": fp.LinearPool2d(weight, mean, trainable=True, **shapes),
-        "average": fp.rival("average", channels, components=2, **shapes),
-        "blur": fp.rival("blur", channels, components=2, **shapes),
+        "average": fp.baseline_pooling("average", channels, components=2, **shapes),
+        "blur": fp.baseline_pooling("blur", channels, components=2, **shapes),
     }
 
 
@@ -87,7 +87,7 @@ def main() -> None:
     parser.add_argument("--out", default="results/forward.csv")
     options = parser.parse_args()
     device, dtype = "cuda" if cuda else "cpu", getattr(torch, options.dtype)
-    facts = provenance()
+    facts = collect_provenance()
     for channels, size in LAYERS:
         layers = {
             name: layer.to(device, memory_format=torch.channels_last)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from foveapool.data.street_digits import street_digits
+from foveapool.data.street_digits import make_street_digits
 
 
 def street_maps(
@@ -17,7 +17,7 @@ def street_maps(
     seed: int = 0,
 ) -> tuple[Tensor, Tensor]:
     """Maps (count, C, size, size) and labels; the images are larger by the halvings."""
-    scenes = street_digits(count, seed, size * 2**halvings)
+    scenes = make_street_digits(count, seed, size * 2**halvings)
     images = scenes.images.to(device).float()
     images -= images.mean((1, 2, 3), keepdim=True)
     images /= images.std((1, 2, 3), keepdim=True).clamp(min=1)

@@ -14,12 +14,13 @@ from collections.abc import Callable
 
 import torch
 
-from foveapool.data.street_digits import street_digits
-from foveapool.networks.build import build
+from foveapool.data.street_digits import make_street_digits
+from foveapool.networks.build import build_network
 from foveapool.pooling.gram import Panels
-from foveapool.records import Row, append_rows, provenance
-from foveapool.surgery.capture import inputs_of
-from foveapool.surgery.passes import Passes, Reading, ScatterSettings
+from foveapool.records import Row, append_rows, collect_provenance
+from foveapool.surgery.capture import read_inputs
+from foveapool.surgery.loader import FitSource
+from foveapool.surgery.passes import FitPasses, ScatterSettings
 
 LAYERS = ("down1", "down2", "down3")
 
@@ -37,28 +38,28 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--out", default="results/passes.csv")
     options = parser.parse_args()
-    scenes = street_digits(options.images)
+    scenes = make_street_digits(options.images)
     images = (scenes.images.float() - 128) / 64
     pairs = list(zip(images.split(options.batch), scenes.labels.split(options.batch), strict=True))
-    network = build("cnn", seed=0, width=64).eval()
+    network = build_network("cnn", seed=0, width=64).eval()
 
     def forward(*layers: str) -> None:
         for _ in range(2):
             for part, _ in pairs:
-                inputs_of(network, part, layers)
+                read_inputs(network, part, layers)
 
     def fit(*layers: str) -> None:
-        Passes(Reading(network, pairs, layers), ScatterSettings(10), lambda _: None).run()
+        FitPasses(FitSource(network, pairs, layers), ScatterSettings(10), lambda _: None).run()
 
     def gram(layer: str) -> None:
         """The products alone, of maps that are there."""
-        maps = inputs_of(network, pairs[0][0], [layer])[layer].flatten(2).flatten(0, 1)
+        maps = read_inputs(network, pairs[0][0], [layer])[layer].flatten(2).flatten(0, 1)
         panels = Panels.for_grid((network.site(LAYERS.index(layer) + 1)).in_shape)
         total = panels.zeros()
         for _ in pairs:
             panels.add_gram(total, maps)
 
-    facts = provenance()
+    facts = collect_provenance()
     facts["hardware"] += f", {torch.get_num_threads()} threads"
 
     def record(layer: str, metric: str, values: list[float]) -> None:

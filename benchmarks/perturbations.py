@@ -21,8 +21,8 @@ import torch
 from torch import Tensor
 
 from foveapool.data.registry import load_data
-from foveapool.records import Row, append_rows, provenance
-from foveapool.robustness.perturbations import PERTURBATIONS, perturb, perturbed
+from foveapool.records import Row, append_rows, collect_provenance
+from foveapool.robustness.perturbations import PERTURBATIONS, iterate_perturbed, perturb
 
 STUDY = "perturbations"
 FACTS = Path(__file__).parents[1] / "tests" / "robustness" / "vectors" / "cifar10p.json"
@@ -84,7 +84,7 @@ def speed(name: str, images: Tensor, repeats: int) -> Figure:
     times = []
     for _ in range(repeats + 1):
         start = time.perf_counter()
-        for _ in perturbed(images, name):
+        for _ in iterate_perturbed(images, name):
             pass
         if images.is_cuda:
             torch.cuda.synchronize()
@@ -106,7 +106,7 @@ def main() -> None:
     images = load_data("cifar10", options.data_root).test.images.permute(0, 2, 3, 1).contiguous()
     images = images.to(options.device)
     timed = images[: options.images or (len(images) if images.is_cuda else 256)]
-    origin = provenance()
+    origin = collect_provenance()
     rows = []
     for name in PERTURBATIONS:
         figures = [*compared(name, images[:CHECKED], facts[name])]

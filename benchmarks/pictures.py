@@ -24,7 +24,7 @@ from foveapool.report.figures import (
     save_figure,
     separability_figure,
 )
-from foveapool.report.style import new_figure, styled, tidy
+from foveapool.report.style import new_figure, tidy_axes, with_style
 
 ALPHAS = (1.0, 5.0, 25.0, 100.0, 400.0, 1600.0)
 WIDE = 6.6
@@ -54,12 +54,12 @@ def draw(images: Path) -> None:
     save_figure(figure, images / "feature-maps.png", dpi=110)
 
 
-@styled
+@with_style
 def gain_figure(width: float = WIDE) -> Figure:
     """A bar for each of README's lines, as long as its test error, with the std over the seeds."""
     names, rows = zip(*first_errors(), strict=True)
     figure = new_figure(width, 0.45 + 0.24 * len(rows))
-    axes = tidy(figure.subplots())
+    axes = tidy_axes(figure.subplots())
     ours = [name.startswith("closed form") for name in names]
     axes.barh(
         range(len(rows)),

@@ -25,12 +25,12 @@ from foveapool.records import ERROR, LESS, P_VALUE, VALIDATION, Row
 from foveapool.report.tables import (
     Table,
     claims_table,
-    paper_error,
-    paper_figures,
-    place,
-    with_spread,
+    format_spread,
+    get_paper_error,
+    load_paper_figures,
+    place_key,
 )
-from foveapool.statistics import compare
+from foveapool.statistics import compare_pairs
 
 PARAMETERS = "parameters"
 _FIRST = (BASELINE, "sgd", CLOSED, TRAINED)  # the columns of README's table
@@ -42,11 +42,11 @@ def _of_procedure() -> list[Row]:
 
 def _papers(row: Row) -> str:
     """The paper's figure and the setting that it chose."""
-    found = paper_error(row.network, row.data, row.pooling)
+    found = get_paper_error(row.network, row.data, row.pooling)
     if found is None:
         return "-"
-    text = with_spread(*found)
-    for each in paper_figures()["sgd" if row.pooling == "sgd" else "table1"]:
+    text = format_spread(*found)
+    for each in load_paper_figures()["sgd" if row.pooling == "sgd" else "table1"]:
         if (each["network"], each["data"]) == (row.network, row.data) and row.layer:
             alpha = f", alpha {each['alpha']}, {each['norm']}" if "alpha" in each else ""
             return f"{text} (layer {each['layer']}{alpha})"
@@ -81,20 +81,20 @@ def _header(where: str) -> tuple[str, ...]:
 
 def _lines(rows: Sequence[Row], at: tuple[str, str, str], more: str = "") -> list[tuple[str, ...]]:
     """A line for each setting of a pooling, in one network on one data set."""
-    found = {(place(row), row.metric): row for row in rows}
+    found = {(place_key(row), row.metric): row for row in rows}
     lines = []
     for row in (r for r in rows if (r.network, r.data, r.pooling) == at and r.metric == ERROR):
-        less, p = (found.get((place(row), metric)) for metric in (LESS, P_VALUE))
+        less, p = (found.get((place_key(row), metric)) for metric in (LESS, P_VALUE))
         lines.append(
             (
                 f"{NETWORKS[row.network]}, {NAMES[row.data]}",
                 POOLINGS[row.pooling] + more,
                 setting(row) or "-",
-                with_spread(row.mean, row.deviation),
+                format_spread(row.mean, row.deviation),
                 _papers(row),
-                with_spread(less.mean, less.deviation) if less else "-",
+                format_spread(less.mean, less.deviation) if less else "-",
                 f"{p.mean:.2g}" if p else "-",
-                f"{found[(place(row), PARAMETERS)].mean / 1e6:.2f}",
+                f"{found[(place_key(row), PARAMETERS)].mean / 1e6:.2f}",
             )
         )
     return lines
@@ -119,7 +119,7 @@ def searches() -> str:
         best = sorted((row for row in own if row.n == full), key=lambda row: row.mean)[:5]
         for row in best:
             where = f"{NETWORKS[row.network]}, {NAMES[row.data]}"
-            error = with_spread(row.mean, row.deviation)
+            error = format_spread(row.mean, row.deviation)
             lines.append((where, POOLINGS[row.pooling], setting(row), error, str(row.n)))
     header = ("", "pooling", "setting", "validation error %", "parts")
     return Table(header, tuple(lines)).markdown()
@@ -132,13 +132,13 @@ def trained_on() -> str:
     lines = []
     for row in (row for row in rows if row.pooling == TRAINED):
         start = frozen[_place(row)]
-        pair = compare(row, start)
+        pair = compare_pairs(row, start)
         lines.append(
             (
                 f"{NETWORKS[row.network]}, {NAMES[row.data]}",
                 setting(row),
-                with_spread(start.mean, start.deviation),
-                with_spread(row.mean, row.deviation),
+                format_spread(start.mean, start.deviation),
+                format_spread(row.mean, row.deviation),
                 *told(pair),
                 str(row.n),
             )
@@ -170,7 +170,7 @@ def _beside(rows: Sequence[Row]) -> str:
     """Error by pooling and place; bold: the best of a place and what is not told apart from it."""
     places = sorted({_spot(row) for row in rows if row.layer})
     plain = next(row for row in rows if row.pooling == BASELINE)
-    lines = [(POOLINGS[BASELINE], *[with_spread(plain.mean, plain.deviation, 1)] * len(places))]
+    lines = [(POOLINGS[BASELINE], *[format_spread(plain.mean, plain.deviation, 1)] * len(places))]
     cells: dict[tuple[str, str], str] = {}
     for spot in places:
         own = [row for row in rows if _spot(row) == spot]
@@ -204,7 +204,7 @@ def rivals() -> str:
     def cell(own: Sequence[Row]) -> str:
         if not own:
             return "-"
-        pair = compare(own[0], ours[own[0].layer])
+        pair = compare_pairs(own[0], ours[own[0].layer])
         return f"{pair.mean:+.1f} (p {pair.p:.2g})"
 
     lines = []
@@ -234,13 +234,13 @@ def _networks(rows: Iterable[Row]) -> list[tuple[str, str]]:
 def _first_line(rows: Sequence[Row], at: tuple[str, str], more: str) -> tuple[str, ...]:
     own = _by_place(rows)
     errors = best_bold([own[(*at, name, ERROR)] for name in _FIRST])
-    papers = [paper_error(*at, name) for name in _FIRST]
+    papers = [get_paper_error(*at, name) for name in _FIRST]
     cells = [
         text if paper is None else f"{text} ({paper[0]:.1f})"
         for text, paper in zip(errors, papers, strict=True)
     ]
     less, p = (own[(*at, CLOSED, metric)] for metric in (LESS, P_VALUE))
-    gain = f"{with_spread(less.mean, less.deviation, 1)}, p {p.mean:.2g}"
+    gain = f"{format_spread(less.mean, less.deviation, 1)}, p {p.mean:.2g}"
     return (f"{NETWORKS[at[0]]}, {NAMES[at[1]]}{more}", *cells, gain)
 
 

@@ -14,13 +14,13 @@ import warnings
 
 import torch
 
-from foveapool.data.batches import normaliser
+from foveapool.data.batches import make_normalizer
 from foveapool.data.images import DataSet
-from foveapool.data.street_digits import street_digits
-from foveapool.networks.build import NETWORKS, build
-from foveapool.records import Row, append_rows, provenance
+from foveapool.data.street_digits import make_street_digits
+from foveapool.networks.build import NETWORKS, build_network
+from foveapool.records import Row, append_rows, collect_provenance
 from foveapool.robustness.evaluate import evaluate
-from foveapool.training.parallel import chosen_device
+from foveapool.training.parallel import choose_device
 
 
 class Stopwatch:
@@ -48,11 +48,11 @@ def main() -> None:
     parser.add_argument("--out", default="results/robustness-speed.csv")
     options = parser.parse_args()
     warnings.simplefilter("ignore")  # frost is drawn here, which costs as much
-    place = chosen_device(options.device)
-    scenes = street_digits(options.images)
+    place = choose_device(options.device)
+    scenes = make_street_digits(options.images)
     data = DataSet("street digits", scenes, scenes, "channel", None)
-    network = build(options.network, seed=0).to(place)
-    given = (network, scenes.images, scenes.labels, normaliser(data))
+    network = build_network(options.network, seed=0).to(place)
+    given = (network, scenes.images, scenes.labels, make_normalizer(data))
     asked = {
         "corruptions": {"corruptions": "standard"},
         "perturbations": {"corruptions": (), "perturbations": "all"},
@@ -64,7 +64,7 @@ def main() -> None:
         "network": options.network,
         "data": f"street digits, {options.images} images",
         "batch": str(options.batch),
-        **provenance(),
+        **collect_provenance(),
     }
     for part in options.parts:
         watch = Stopwatch()

@@ -10,7 +10,7 @@ from corruptions import FACTS, STATISTICS
 
 from foveapool.records import Row, read_rows
 from foveapool.robustness.corruptions import CORRUPTIONS
-from foveapool.tabular import markdown
+from foveapool.tabular import format_markdown
 
 RESULTS = Path(__file__).parents[1] / "results"
 SEVERITIES = "12345"
@@ -24,7 +24,7 @@ def rows_of(name: str) -> list[Row]:
 
 
 def table(header: list[str], lines: list[list[str]]) -> str:
-    return markdown(header, lines) if lines else "*Not measured yet.*"
+    return format_markdown(header, lines) if lines else "*Not measured yet.*"
 
 
 def corruption_parameters() -> str:

@@ -13,22 +13,22 @@ import tempfile
 import time
 from pathlib import Path
 
-from foveapool.records import Row, append_rows, provenance
+from foveapool.records import Row, append_rows, collect_provenance
 from foveapool.runs import Runs
-from foveapool.study.engine import Done, Engine, Here, Processes
+from foveapool.study.engine import Engine, FinishedTraining, ProcessWorkers, SerialWorkers
 from foveapool.study.presets import read_preset
-from foveapool.study.spec import Means
+from foveapool.study.spec import ExecutionOptions
 from foveapool.study.study import Study
 
 
-def intervals(study: Study, at_once: int, count: int, means: Means) -> list[float]:
+def intervals(study: Study, at_once: int, count: int, means: ExecutionOptions) -> list[float]:
     """Seconds between the ends of trials, from when every process has done one."""
     ends: list[float] = []
 
-    def report(done: Done) -> None:
+    def report(done: FinishedTraining) -> None:
         ends.append(time.perf_counter())
 
-    workers = Here() if at_once == 1 else Processes(at_once)
+    workers = SerialWorkers() if at_once == 1 else ProcessWorkers(at_once)
     trainings = [study.training(study.network, seed) for seed in range(count + at_once)]
     with tempfile.TemporaryDirectory() as folder:
         try:
@@ -48,7 +48,7 @@ def main() -> None:
     parser.add_argument("--note", default="", help="what else distinguishes this run")
     parser.add_argument("--out", default="results/study.csv")
     options = parser.parse_args()
-    study, means = read_preset(options.preset), Means(data_root=options.data_root)
+    study, means = read_preset(options.preset), ExecutionOptions(data_root=options.data_root)
     for at_once in options.at_once:
         found = intervals(study, at_once, options.count * at_once, means)
         hourly = 3600 * len(found) / sum(found)
@@ -60,7 +60,7 @@ def main() -> None:
             "placement": f"{at_once} at once{options.note and ', ' + options.note}",
             "epochs": str(study.recipe.epochs),
             "batch": str(study.recipe.batch_size),
-            **provenance(),
+            **collect_provenance(),
         }
         rows = [Row(metric="trials an hour", mean=hourly, deviation=0.0, n=len(found), **same)]
         if at_once == 1:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from told import NAMES, RESULTS
 
 from foveapool.records import ERROR, Row, read_rows
-from foveapool.report.tables import Table, with_spread
+from foveapool.report.tables import Table, format_spread
 
 RANK, COST = "rank correlation with full training", "points above the best alpha"
 
@@ -23,12 +23,12 @@ def alphas() -> str:
 
     def cell(column: tuple[str, str], alpha: str) -> str:
         row = found[(*column, alpha)]
-        text = with_spread(row.mean, row.deviation, 1)
+        text = format_spread(row.mean, row.deviation, 1)
         return f"**{text}**" if row.mean == best[column] else text
 
     plain = {row.data: row for row in rows if not row.alpha}
     first = ["strided convolution"]
-    first += [with_spread(plain[data].mean, plain[data].deviation, 1) for data, _ in columns]
+    first += [format_spread(plain[data].mean, plain[data].deviation, 1) for data, _ in columns]
     header = ["alpha", *(f"{NAMES[data]}, layer {layer}" for data, layer in columns)]
     lines = [tuple(first)]
     for alpha in dict.fromkeys(row.alpha for row in fitted):

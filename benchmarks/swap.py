@@ -17,13 +17,13 @@ import torch
 from torch import Tensor, nn
 
 import foveapool as fp
-from foveapool.data.batches import plain_batches, resident
+from foveapool.data.batches import iterate_batches, load_resident
 from foveapool.data.registry import load_data
 from foveapool.networks.cnn import CNN
-from foveapool.records import Row, append_rows, moments, provenance
+from foveapool.records import Row, append_rows, collect_provenance, summarize_values
 from foveapool.training.loop import train
 from foveapool.training.recipe import Recipe
-from foveapool.training.step import error_percent
+from foveapool.training.step import measure_error
 
 LAST, ALL = (3,), (1, 2, 3)
 
@@ -87,8 +87,8 @@ def main() -> None:
     # At a few places fewer than nine components separate the classes; the tables say as much.
     warnings.filterwarnings("ignore", message="components: got")
     data = load_data("street-digits", train_size=options.images, test_size=2000)
-    images, test = resident(data, "cpu")
-    loader = list(plain_batches(images))
+    images, test = load_resident(data, "cpu")
+    loader = list(iterate_batches(images))
     long = Recipe("adam", 1e-3, options.epochs, batch_size=64)
     short = Recipe("adam", options.rate, options.more, batch_size=64)
     found: dict[tuple[str, str, Arm | None], list[float]] = {}
@@ -106,14 +106,14 @@ def main() -> None:
             explained = swapped(pooled, arm, loader)
             if explained is not None:
                 note("explained variance %", "right after the swap", arm, explained)
-            note("test error %", "right after the swap", arm, error_percent(pooled, test))
+            note("test error %", "right after the swap", arm, measure_error(pooled, test))
             note("test error %", "fine-tuned", arm, train(pooled, data, short, seed).test_error)
         untouched = train(model, data, short, seed).test_error
         note("test error %", "untouched, trained on as long", None, untouched)
         print(f"seed {seed}", flush=True)
         for (metric, stage, own), values in found.items():
             print(f"  {metric} {stage} {own or ''}: {values[-1]:.1f}", flush=True)
-    facts = provenance("cpu")
+    facts = collect_provenance("cpu")
     rows = [
         Row(
             study="modes",
@@ -122,7 +122,7 @@ def main() -> None:
             pooling=stage,
             metric=metric,
             **described(arm),
-            **moments(values),
+            **summarize_values(values),
             seeds=f"0-{options.seeds - 1}",
             epochs=f"{options.epochs} + {options.more}",
             batch="64",

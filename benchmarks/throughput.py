@@ -19,13 +19,13 @@ import torch
 from train import random_images
 
 from foveapool.data.images import Augmentation, DataSet
-from foveapool.records import Row, append_rows, provenance
-from foveapool.study.job import Trial
+from foveapool.records import Row, append_rows, collect_provenance
+from foveapool.study.job import TrainingJob
 from foveapool.study.setting import BASELINE, Setting
 from foveapool.study.study import Arm
 from foveapool.training.loop import train
 from foveapool.training.metrics import Progress
-from foveapool.training.recipe import paper_recipe
+from foveapool.training.recipe import get_paper_recipe
 
 STRIDED = "strided convolution"
 
@@ -34,8 +34,8 @@ def make_network(data: DataSet, job: dict[str, Any]) -> torch.nn.Module:
     """A network with a rival at all three layers, in its published form."""
     start = Setting(network=job["network"], width=job["width"])
     arm = Arm(BASELINE if job["pooling"] == STRIDED else job["pooling"], job["choices"])
-    recipe = paper_recipe(job["network"], "cifar10")
-    network: torch.nn.Module = Trial(arm.setting(start), data, recipe).network()
+    recipe = get_paper_recipe(job["network"], "cifar10")
+    network: torch.nn.Module = TrainingJob(arm.setting(start), data, recipe).network()
     return network
 
 
@@ -45,7 +45,7 @@ def run_training(number: int, job: dict[str, Any], ready: Any, seconds: Any) -> 
         "random", random_images(job["images"], 0), random_images(100, 1), "channel", Augmentation()
     )
     recipe = dataclasses.replace(
-        paper_recipe(job["network"], "cifar10"), epochs=1 + job["epochs"], milestones=()
+        get_paper_recipe(job["network"], "cifar10"), epochs=1 + job["epochs"], milestones=()
     )
     begin = [0.0]
 
@@ -100,7 +100,7 @@ def main() -> None:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--out", default="results/throughput.csv")
     options = parser.parse_args()
-    facts = provenance(options.device)
+    facts = collect_provenance(options.device)
     for network in options.networks:
         for pooling in options.poolings:
             for compiled in options.compile:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from foveapool.records import ERROR, Row, read_rows
-from foveapool.report.tables import latest, with_spread
-from foveapool.statistics import Pair, compare
+from foveapool.report.tables import format_spread, latest_rows
+from foveapool.statistics import Pair, compare_pairs
 
 RESULTS = Path(__file__).parents[1] / "results"
 NAMES = {
@@ -49,7 +49,7 @@ POOLINGS = {
 def rows_of(pattern: str) -> list[Row]:
     """The rows of those files of results/, the last where one was measured again."""
     found = [path for part in pattern.split() for path in sorted(RESULTS.glob(part))]
-    return latest(row for path in found for row in read_rows(path))
+    return latest_rows(row for path in found for row in read_rows(path))
 
 
 def errors_of(pattern: str) -> list[Row]:
@@ -78,8 +78,8 @@ def best_bold(rows: Sequence[Row], digits: int = 1) -> list[str]:
     best = min(rows, key=lambda row: row.mean)
 
     def cell(row: Row) -> str:
-        text = with_spread(row.mean, row.deviation, digits)
+        text = format_spread(row.mean, row.deviation, digits)
         # Written so that no p, of equal differences, counts as not told apart.
-        return f"**{text}**" if row is best or not compare(row, best).p <= DOUBT else text
+        return f"**{text}**" if row is best or not compare_pairs(row, best).p <= DOUBT else text
 
     return [cell(row) for row in rows]

@@ -15,12 +15,12 @@ import time
 import torch
 import torch.nn.functional as F
 
-from foveapool.data.batches import Feed, resident
+from foveapool.data.batches import Feed, load_resident
 from foveapool.data.images import Augmentation, DataSet, Images
-from foveapool.networks.build import build
-from foveapool.records import Row, append_rows, provenance
+from foveapool.networks.build import build_network
+from foveapool.records import Row, append_rows, collect_provenance
 from foveapool.training.loop import train
-from foveapool.training.recipe import Recipe, paper_recipe
+from foveapool.training.recipe import Recipe, get_paper_recipe
 
 CLASSES = tuple("0123456789")
 
@@ -35,13 +35,13 @@ def random_images(count: int, seed: int) -> Images:
 def eager_epochs(network_name: str, data: DataSet, recipe: Recipe) -> list[float]:
     """Seconds of each epoch of a plain loop: float32 with TF32, torch's default optimiser."""
     torch.set_float32_matmul_precision("high")
-    network = build(network_name, seed=0).cuda()
+    network = build_network(network_name, seed=0).cuda()
     options = {"lr": recipe.lr, "weight_decay": recipe.weight_decay}
     if recipe.optimiser == "adam":
         optimiser: torch.optim.Optimizer = torch.optim.Adam(network.parameters(), **options)
     else:
         optimiser = torch.optim.SGD(network.parameters(), momentum=recipe.momentum, **options)
-    feed = Feed(resident(data, "cuda")[0], recipe.batch_size, 0, data.augmentation)
+    feed = Feed(load_resident(data, "cuda")[0], recipe.batch_size, 0, data.augmentation)
     seconds = []
     for epoch in range(recipe.epochs):
         torch.cuda.synchronize()
@@ -62,7 +62,7 @@ def eager_epochs(network_name: str, data: DataSet, recipe: Recipe) -> list[float
 
 def our_epochs(network_name: str, data: DataSet, recipe: Recipe, compile: bool) -> list[float]:
     """Seconds of each epoch of `train`."""
-    network = build(network_name, seed=0)
+    network = build_network(network_name, seed=0)
     result = train(network, data, recipe, device="cuda", compile=compile)
     return [record.seconds for record in result.history]
 
@@ -83,10 +83,10 @@ def main() -> None:
         "channel",
         Augmentation(),
     )
-    facts = provenance()
+    facts = collect_provenance()
     for name in options.networks:
         recipe = dataclasses.replace(
-            paper_recipe(name, "cifar10"),
+            get_paper_recipe(name, "cifar10"),
             epochs=options.epochs,
             batch_size=options.batch,
             milestones=(),

@@ -12,12 +12,12 @@ import json
 from pathlib import Path
 
 from foveapool.data.registry import load_data
-from foveapool.networks.build import build
+from foveapool.networks.build import build_network
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.pooling.solve import solve_pooling
-from foveapool.report.examples import choose_examples, examples_path
+from foveapool.report.examples import choose_examples, get_examples_path
 from foveapool.study.job import scatter_at
-from foveapool.study.loading import sample_maps
+from foveapool.study.loading import read_sample_maps
 from foveapool.training.loop import train
 from foveapool.training.recipe import Recipe
 
@@ -34,7 +34,7 @@ def main() -> None:
     folder.mkdir(parents=True, exist_ok=True)
     data = load_data("street-digits", train_size=IMAGES)
     shape = data.train.images.shape
-    network = build(
+    network = build_network(
         "cnn",
         seed=SEED,
         classes=len(data.train.classes),
@@ -60,8 +60,8 @@ def main() -> None:
         paths = [folder / f"operator-{layer}-alpha{alpha}.safetensors" for alpha in alphas]
         for path, alpha in zip(paths, alphas, strict=True):
             in_half_precision(solve_pooling(scatter, site.out_shape, alpha=alpha)).save(path)
-        some = sample_maps(network, data, site.module, "cpu")
-        choose_examples(*some, count=6).save(examples_path(paths[0]))
+        some = read_sample_maps(network, data, site.module, "cpu")
+        choose_examples(*some, count=6).save(get_examples_path(paths[0]))
 
 
 def in_half_precision(operator: PoolingOperator) -> PoolingOperator:

@@ -13,7 +13,7 @@ import torch
 from PIL import Image, ImageDraw
 from torch import Tensor
 
-from foveapool.data.street_digits import street_digits
+from foveapool.data.street_digits import make_street_digits
 from foveapool.robustness.corruptions import CORRUPTIONS, corrupt
 from foveapool.robustness.names import ALL_PERTURBATIONS
 from foveapool.robustness.perturbations import perturb
@@ -64,7 +64,7 @@ def main() -> None:
     parser.add_argument("--scene", type=int, default=67, help="which of the street digits")
     asked = parser.parse_args()
     warnings.simplefilter("ignore")  # frost is drawn here, as the documentation says
-    image = street_digits(asked.scene + 1).images[asked.scene].permute(1, 2, 0).contiguous()
+    image = make_street_digits(asked.scene + 1).images[asked.scene].permute(1, 2, 0).contiguous()
     for name, rows in (
         ("corruptions", corruption_rows(image)),
         ("perturbations", perturbation_rows(image)),

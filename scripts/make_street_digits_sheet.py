@@ -11,12 +11,12 @@ from pathlib import Path
 import torch
 from PIL import Image
 
-from foveapool.data.street_digits import street_digits
+from foveapool.data.street_digits import make_street_digits
 
 
 def sheet(rows: int, seed: int) -> Image.Image:
     """The first scenes of a seed, sorted into two columns for each of the ten digits."""
-    digits = street_digits(rows * 60, seed)
+    digits = make_street_digits(rows * 60, seed)
     columns = [digits.images[digits.labels == label][: 2 * rows] for label in range(10)]
     tiles = torch.stack(columns).unflatten(1, (rows, 2)).permute(1, 4, 0, 2, 5, 3)
     return Image.fromarray(tiles.reshape(rows * 32, 20 * 32, 3).numpy())

@@ -20,18 +20,18 @@ from foveapool.demo import (
     PAPER,
     STRIDED,
     Demo,
+    describe_verdict,
+    get_operator_path,
     main,
-    operator_path,
+    make_table,
     run_demo,
-    table,
-    verdict,
 )
 from foveapool.records import ERROR
-from foveapool.study.job import Trial
+from foveapool.study.job import TrainingJob
 from foveapool.study.presets import read_preset
-from foveapool.study.rows import Trials, trial_rows
+from foveapool.study.rows import SeedTrials, make_trial_rows
 from foveapool.study.setting import Setting
-from foveapool.study.spec import Training
+from foveapool.study.spec import TrainingSpec
 
 BASE = (50.0, 52.0, 51.0)
 NUMBERS = {"parameters": 1000, "seconds": 1.0, "fit_seconds": 0.5, "multiply_adds": 10, "loss": 0.1}
@@ -43,12 +43,12 @@ def rows(best, base=BASE):
     study, trials, results = Demo().study(), [], {}
     for line, arm in enumerate(study.arms):
         setting: Setting = arm.setting(study.network)
-        made: list[Training] = [study.training(setting, seed) for seed in range(len(base))]
+        made: list[TrainingSpec] = [study.training(setting, seed) for seed in range(len(base))]
         errors = best if line == BEST else base
-        trials.append(Trials(setting, tuple(made)))
+        trials.append(SeedTrials(setting, tuple(made)))
         for each, error in zip(made, errors, strict=True):
             results[each.name] = {"error": error, **NUMBERS, **TOLD}
-    return trial_rows("demo", trials, results, {})
+    return make_trial_rows("demo", trials, results, {})
 
 
 def test_the_demo_trains_compares_and_goes_on_where_it_was(tmp_path, capsys, monkeypatch):
@@ -56,11 +56,11 @@ def test_the_demo_trains_compares_and_goes_on_where_it_was(tmp_path, capsys, mon
     main(demo)
     said = capsys.readouterr().out
     assert "5 trainings" in said and "One seed only" in said
-    operator = fp.PoolingOperator.load(operator_path(demo))
+    operator = fp.PoolingOperator.load(get_operator_path(demo))
     assert operator.summary() in said
     folder = demo.out / "studies" / "demo"
     assert (folder / "operator.png").read_bytes().startswith(b"\x89PNG")
-    monkeypatch.setattr(Trial, "run", None)
+    monkeypatch.setattr(TrainingJob, "run", None)
     again = run_demo(demo, lambda text: None)
     wrong = [row.mean for row in again if row.metric == ERROR]
     for name, error in zip(NAMES, wrong, strict=True):
@@ -69,7 +69,7 @@ def test_the_demo_trains_compares_and_goes_on_where_it_was(tmp_path, capsys, mon
 
 def test_the_best_line_has_the_parameters_of_the_network_as_it_is(tmp_path):
     demo = Demo(tmp_path / "runs", 1, 160, 40, epochs=1, width=4, processes=1)
-    numbers = [line[2] for line in table(run_demo(demo, lambda text: None))]
+    numbers = [line[2] for line in make_table(run_demo(demo, lambda text: None))]
     assert numbers[STRIDED] == numbers[BLUR] == numbers[BEST] != numbers[PAPER]
 
 
@@ -99,20 +99,20 @@ def test_the_demo_learns_with_the_alpha_that_the_library_does():
     ],
 )
 def test_the_verdict_says_what_the_spread_allows(best, words):
-    told = verdict(rows(best)).splitlines()
+    told = describe_verdict(rows(best)).splitlines()
     assert words in told[STRIDED] and "p = " in told[STRIDED]
     assert [name in line for name, line in zip(NAMES, told, strict=False)] == [True] * BEST
     assert ("not significantly different" in told[BLUR]) == ("points from" in words)
 
 
 def test_seeds_that_all_differ_by_the_same_get_no_p():
-    told = verdict(rows(tuple(error - 10.0 for error in BASE)))
+    told = describe_verdict(rows(tuple(error - 10.0 for error in BASE)))
     assert "10.0 points from: strided convolution (paired over 3 seeds, deviation 0.0)" in told
     assert "p = " not in told
 
 
 def test_the_table_has_mean_and_deviation_over_the_seeds():
-    lines = table(rows((20.0, 21.0, 22.0)))
+    lines = make_table(rows((20.0, 21.0, 22.0)))
     assert [line[0] for line in lines] == list(NAMES)
     assert lines[BEST] == (NAMES[BEST], "21.0 +- 1.0", "1,000", "1")
 

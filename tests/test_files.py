@@ -12,8 +12,8 @@ from foveapool._io import (
     check_file_place,
     check_folder_place,
     clear_leftovers,
-    held,
-    replacing,
+    hold_lock,
+    replace_file,
     write_text,
 )
 
@@ -21,7 +21,7 @@ from foveapool._io import (
 HOLD = """
 import runpy, sys, time
 from pathlib import Path
-held = runpy.run_path(sys.argv[1])["held"]
+held = runpy.run_path(sys.argv[1])["hold_lock"]
 with held(Path(sys.argv[2])):
     print("held", flush=True)
     time.sleep(float(sys.argv[3]))
@@ -58,7 +58,7 @@ def test_what_a_killed_process_wrote_beside_its_file_is_cleared_too(tmp_path):
     """safetensors writes to a file of its own naming first."""
     path = tmp_path / "file"
     writing = "import os, runpy, sys; from pathlib import Path\n"
-    writing += "with runpy.run_path(sys.argv[1])['replacing'](Path(sys.argv[2])) as temporary:\n"
+    writing += "with runpy.run_path(sys.argv[1])['replace_file'](Path(sys.argv[2])) as temporary:\n"
     writing += "    temporary.with_name('.tmp12345').write_text('half')\n"
     writing += "    os.kill(os.getpid(), 9)"
     subprocess.run([sys.executable, "-c", writing, _io.__file__, str(path)], check=False)
@@ -70,7 +70,7 @@ def test_what_a_killed_process_wrote_beside_its_file_is_cleared_too(tmp_path):
 def test_a_file_is_replaced_when_it_is_complete(tmp_path):
     path = tmp_path / "file"
     write_text(path, "old")
-    with replacing(path) as temporary:
+    with replace_file(path) as temporary:
         temporary.write_text("new")
         assert path.read_text() == "old" and temporary.parent.parent == tmp_path
     assert path.read_text() == "new"
@@ -80,7 +80,7 @@ def test_a_file_is_replaced_when_it_is_complete(tmp_path):
 def test_what_fails_half_way_leaves_the_old_file_and_nothing_else(tmp_path):
     path = tmp_path / "file"
     write_text(path, "old")
-    with pytest.raises(KeyboardInterrupt), replacing(path) as temporary:
+    with pytest.raises(KeyboardInterrupt), replace_file(path) as temporary:
         temporary.write_text("half")
         raise KeyboardInterrupt
     assert path.read_text() == "old"
@@ -92,31 +92,31 @@ def test_a_lock_is_for_one_and_names_who_has_it(tmp_path):
     process = holder(path, 60)
     try:
         message = rf"deep: process {process.pid} works in this folder"
-        with pytest.raises(BlockingIOError, match=message), held(path):
+        with pytest.raises(BlockingIOError, match=message), hold_lock(path):
             pass
     finally:
         process.kill()
         process.wait()
     # It went with its process, however that ended.
-    with held(path):
+    with hold_lock(path):
         assert path.read_text() == str(os.getpid())
-    with held(path):
+    with hold_lock(path):
         pass
 
 
 def test_who_waits_gets_the_lock_after_the_other(tmp_path):
     process = holder(tmp_path / "lock", 0.4)
     begin = time.monotonic()
-    with held(tmp_path / "lock", wait=True):
+    with hold_lock(tmp_path / "lock", wait=True):
         assert process.wait(timeout=10) == 0
     assert time.monotonic() - begin > 0.1
 
 
 def test_a_child_process_does_not_keep_its_parents_lock(tmp_path):
-    with held(tmp_path / "lock"):
+    with hold_lock(tmp_path / "lock"):
         child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:
-        with held(tmp_path / "lock"):
+        with hold_lock(tmp_path / "lock"):
             pass
     finally:
         child.kill()

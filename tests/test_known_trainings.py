@@ -12,9 +12,9 @@ import warnings
 import pytest
 
 from foveapool import known_trainings
-from foveapool._io import held
+from foveapool._io import hold_lock
 from foveapool.known_trainings import HEADER, KnownTrainings, read_trainings
-from foveapool.runs import RESULT, TRAINING, Runs, as_text, digest
+from foveapool.runs import RESULT, TRAINING, Runs, digest_facts, to_canonical_json
 
 NUMBERS = ("error", "loss", "seconds", "fit_seconds", "parameters", "multiply_adds")
 MACHINE = {"commit": "abc", "hardware": "here", "torch": "2"}
@@ -24,17 +24,17 @@ DEEP = 100_000
 def example(number, **changed):
     """A training's name, facts and result."""
     facts = {"setting": {"width": 4, "pools": []}, "seed": number}
-    name = f"toy-seed{number}-{digest(facts)}"
+    name = f"toy-seed{number}-{digest_facts(facts)}"
     result = {**dict.fromkeys(NUMBERS, 1.5), "alphas": {}, **MACHINE, "training": name}
     return name, facts, {**result, **changed}
 
 
 def line(number, **changed):
     name, facts, result = example(number, **changed)
-    return as_text({"name": name, "facts": facts, "result": result})
+    return to_canonical_json({"name": name, "facts": facts, "result": result})
 
 
-FIRST = as_text(HEADER)
+FIRST = to_canonical_json(HEADER)
 
 
 def packed(*lines, header=FIRST):
@@ -203,7 +203,7 @@ def test_killed_while_it_writes_it_leaves_a_whole_file(path, tmp_path):
 
 def die_half_way(path, number):
     def write(path, lines):
-        with known_trainings.replacing(path) as temporary:
+        with known_trainings.replace_file(path) as temporary:
             temporary.write_bytes(b"half")
             os.kill(os.getpid(), signal.SIGKILL)
 
@@ -223,7 +223,7 @@ def test_killed_half_way_it_leaves_the_old_file(path, tmp_path):
 
 
 def hold(lock, seconds):
-    with held(lock):
+    with hold_lock(lock):
         time.sleep(seconds)
 
 
@@ -243,17 +243,20 @@ BAD_LINES = [
     ("", "not JSON"),
     ("\ud800", "not JSON"),
     ("[1]", "not an object of name, facts and result"),
-    (as_text({**ENTRY, "more": 1}), "not an object of name, facts and result"),
-    (as_text({"name": ENTRY["name"], "facts": {}}), "not an object of name, facts and result"),
-    (as_text({**ENTRY, "facts": [1]}), "got name, facts or result of another kind"),
-    (as_text({**ENTRY, "name": 3}), "got name, facts or result of another kind"),
-    (as_text({**ENTRY, "facts": {}}), "which does not belong to its facts"),
-    (as_text({**ENTRY, "name": example(2)[0]}), "which does not belong to its facts"),
+    (to_canonical_json({**ENTRY, "more": 1}), "not an object of name, facts and result"),
+    (
+        to_canonical_json({"name": ENTRY["name"], "facts": {}}),
+        "not an object of name, facts and result",
+    ),
+    (to_canonical_json({**ENTRY, "facts": [1]}), "got name, facts or result of another kind"),
+    (to_canonical_json({**ENTRY, "name": 3}), "got name, facts or result of another kind"),
+    (to_canonical_json({**ENTRY, "facts": {}}), "which does not belong to its facts"),
+    (to_canonical_json({**ENTRY, "name": example(2)[0]}), "which does not belong to its facts"),
     (line(1, training="other"), "result.json is not of this training"),
     (line(1, error=math.nan), "got nan for error"),
     (line(1, error=140), "got 140 for error"),
     (line(1, error=-1), "got -1 for error"),
-    (as_text({**ENTRY, "name": "a\n\x1b" + ENTRY["name"]}), "a  toy-seed1"),
+    (to_canonical_json({**ENTRY, "name": "a\n\x1b" + ENTRY["name"]}), "a  toy-seed1"),
     (line(1, seconds=10**400), "got 1000"),
     (line(1, error="1"), "got '1' for error"),
     (line(1, alphas=None), "got None for alphas"),
@@ -311,10 +314,13 @@ DAMAGED = {
     "deep header": (packed(header="[" * DEEP), "not a file of trainings"),
     "another format": (packed(line(0), header='{"format":"x","version":1}'), "not a file of"),
     "version 2": (
-        packed(line(0), header=as_text({**HEADER, "version": 2})),
+        packed(line(0), header=to_canonical_json({**HEADER, "version": 2})),
         'of version 2, wanted {"format":"foveapool-trainings","version":1}',
     ),
-    "version 1.0": (packed(line(0), header=as_text({**HEADER, "version": 1.0})), "of version 1.0"),
+    "version 1.0": (
+        packed(line(0), header=to_canonical_json({**HEADER, "version": 1.0})),
+        "of version 1.0",
+    ),
     "cut in its header": (whole()[:5], "is cut off"),
     "a wrong checksum": (flipped(whole()), "is not a whole gzip file"),
     "more behind it": (whole() + b"more", "is not a whole gzip file"),

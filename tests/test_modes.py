@@ -3,7 +3,7 @@
 import pytest
 from torch import nn
 
-from foveapool._eval_mode import evaluating
+from foveapool._eval_mode import eval_mode
 
 
 class Merges(nn.Linear):
@@ -24,7 +24,7 @@ def network():
 
 def test_every_module_is_put_back_by_its_own_means():
     made = network()
-    with pytest.raises(KeyError), evaluating(made):
+    with pytest.raises(KeyError), eval_mode(made):
         assert made[0].merged and made[1][1].merged and not made[1].training
         raise KeyError
     assert not made[0].merged and not made[1][1].merged
@@ -33,6 +33,6 @@ def test_every_module_is_put_back_by_its_own_means():
 
 def test_what_was_in_evaluation_mode_stays_there():
     made = network().eval()
-    with evaluating(made):
+    with eval_mode(made):
         pass
     assert made[0].merged and not any(module.training for module in made.modules())

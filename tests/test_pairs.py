@@ -8,18 +8,18 @@ from math import isnan
 import pytest
 from scipy import stats
 
-from foveapool.records import Row, append_rows, moments, read_rows
-from foveapool.statistics import adjust_by_holm, compare, paired_p_value
+from foveapool.records import Row, append_rows, read_rows, summarize_values
+from foveapool.statistics import adjust_by_holm, compare_pairs, paired_p_value
 
 
 def row(pooling, *values, seeds="0-2"):
-    return Row("s", "test error %", pooling=pooling, seeds=seeds, **moments(values))
+    return Row("s", "test error %", pooling=pooling, seeds=seeds, **summarize_values(values))
 
 
 def test_two_rows_are_compared_seed_by_seed_after_a_way_through_a_file(tmp_path):
     one, other = (20.123456789, 21.5, 19.25), (22.0, 21.75, 23.5)
     append_rows(tmp_path / "rows.csv", [row("blur", *one), row("max", *other)])
-    found = compare(*read_rows(tmp_path / "rows.csv"))
+    found = compare_pairs(*read_rows(tmp_path / "rows.csv"))
     wanted = stats.ttest_rel(one, other)
     assert found.p == pytest.approx(wanted.pvalue, rel=1e-7)
     differences = [a - b for a, b in zip(one, other, strict=True)]
@@ -28,9 +28,11 @@ def test_two_rows_are_compared_seed_by_seed_after_a_way_through_a_file(tmp_path)
 
 
 def test_pairs_are_the_seeds_that_both_have():
-    found = compare(row("blur", 1.0, 2.0, 4.0), row("max", 9.0, 1.0, 1.0, 5.0, seeds="5, 1-3"))
+    found = compare_pairs(
+        row("blur", 1.0, 2.0, 4.0), row("max", 9.0, 1.0, 1.0, 5.0, seeds="5, 1-3")
+    )
     assert (found.mean, found.n) == (pytest.approx(2.0), 2)  # 2 - 1 and 4 - 1
-    assert compare(row("blur", 1.0, 2.0, 4.0), row("max", 0.0, 0.0, seeds="0-1")).mean == 1.5
+    assert compare_pairs(row("blur", 1.0, 2.0, 4.0), row("max", 0.0, 0.0, seeds="0-1")).mean == 1.5
 
 
 @pytest.mark.parametrize(
@@ -44,12 +46,12 @@ def test_pairs_are_the_seeds_that_both_have():
 )
 def test_rows_that_have_no_pairs_are_refused(other):
     with pytest.raises(ValueError, match=r"rows: got 'test error %' of blur with .*in common"):
-        compare(row("blur", 1.0, 2.0, 3.0), other)
+        compare_pairs(row("blur", 1.0, 2.0, 3.0), other)
 
 
 def test_a_row_that_was_changed_by_hand_is_refused():
     with pytest.raises(ValueError, match=r"row of s: got 2 measurements for the seeds 0-2"):
-        compare(row("blur", 1.0, 2.0), row("max", 1.0, 2.0, 3.0))
+        compare_pairs(row("blur", 1.0, 2.0), row("max", 1.0, 2.0, 3.0))
 
 
 @pytest.mark.parametrize("differences", [(1.0, 2.0, 3.0), (-1.0, 1.5, 0.25, 0.5), (1e-9, 2e-9)])

@@ -16,9 +16,9 @@ from foveapool.records import (
     COLUMNS,
     Row,
     append_rows,
-    check_target,
-    hardware,
-    provenance,
+    check_rows_file,
+    collect_provenance,
+    name_hardware,
     read_rows,
 )
 
@@ -107,27 +107,27 @@ def test_a_row_that_is_not_whole_is_refused_with_its_place(tmp_path, old, new, m
 def test_what_is_no_text_is_named(tmp_path):
     path = tmp_path / "weights.safetensors"
     path.write_bytes(b"\x80\xff\x00")
-    for use in (read_rows, check_target):
+    for use in (read_rows, check_rows_file):
         with pytest.raises(ValueError, match=r"weights.safetensors: got what is no text.*CSV"):
             use(path)
 
 
 def test_a_file_is_tried_without_being_made_or_changed(tmp_path):
     path = tmp_path / "deep" / "rows.csv"
-    check_target(path)
+    check_rows_file(path)
     assert list(tmp_path.iterdir()) == []
     append_rows(path, [row()])
     before = path.read_text()
-    check_target(path)
+    check_rows_file(path)
     assert path.read_text() == before
     with pytest.raises(PermissionError, match=r"more.csv: cannot be written, since .*rows.csv is"):
-        check_target(path / "more.csv")
+        check_rows_file(path / "more.csv")
     with pytest.raises(IsADirectoryError, match=r"deep: got a folder, wanted a CSV file"):
-        check_target(path.parent)
+        check_rows_file(path.parent)
 
 
 def test_provenance_fills_fields_of_a_row_and_names_this_machine():
-    facts = provenance()
+    facts = collect_provenance()
     assert set(facts) <= {field.name for field in fields(Row)}
     assert all(facts.values())
     assert row(**facts).command.startswith("python ")
@@ -159,26 +159,28 @@ def test_the_commit_is_that_of_this_code_wherever_it_is_called(tmp_path, monkeyp
     assert ours != theirs
     monkeypatch.chdir(tmp_path / "theirs")
     monkeypatch.setattr(records, "__file__", str(tmp_path / "ours/src/foveapool/records.py"))
-    assert provenance()["commit"] == ours
+    assert collect_provenance()["commit"] == ours
     (tmp_path / "ours/docs/index.md").write_text("changed")
-    assert provenance()["commit"] == ours
+    assert collect_provenance()["commit"] == ours
     (tmp_path / "ours/src/foveapool/new.py").write_text("changed")
-    assert provenance()["commit"] == f"{ours}-dirty"
+    assert collect_provenance()["commit"] == f"{ours}-dirty"
     # Installed into an environment that lies in another project's folder.
     installed = tmp_path / "theirs/venv/foveapool/records.py"
     installed.parent.mkdir(parents=True)
     installed.write_text("")
     monkeypatch.setattr(records, "__file__", str(installed))
-    assert provenance()["commit"] == f"unknown, foveapool {metadata.version('foveapool')}"
+    assert collect_provenance()["commit"] == f"unknown, foveapool {metadata.version('foveapool')}"
     monkeypatch.setenv("FOVEAPOOL_COMMIT", "abc")
-    assert provenance()["commit"] == "abc"
+    assert collect_provenance()["commit"] == "abc"
 
 
 def test_what_is_measured_on_the_processor_does_not_name_the_gpu(monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.get_device_name", lambda device=None: f"GPU {device}")
-    assert hardware() == "GPU None" and provenance("cuda:1")["hardware"] == "GPU cuda:1"
-    assert provenance("cpu")["hardware"].endswith("cores")
+    assert (
+        name_hardware() == "GPU None" and collect_provenance("cuda:1")["hardware"] == "GPU cuda:1"
+    )
+    assert collect_provenance("cpu")["hardware"].endswith("cores")
 
 
 @pytest.mark.parametrize("path", RESULTS, ids=lambda path: path.name)

@@ -1,7 +1,7 @@
 """foveapool learns the pooling of convolutional networks from data, in closed form."""
 
 from foveapool.pooling.accumulate import ScatterAccumulator, compute_scatter
-from foveapool.pooling.baselines import RIVALS, rival
+from foveapool.pooling.baselines import BASELINES, baseline_pooling
 from foveapool.pooling.functional import linear_pool2d
 from foveapool.pooling.least_squares import Mixing
 from foveapool.pooling.mixing import ChannelMixing, MixingPool2d
@@ -20,7 +20,7 @@ from foveapool.surgery.replace import Replacement, replace, restore
 __version__ = "0.1.0"
 
 __all__ = [
-    "RIVALS",
+    "BASELINES",
     "ChannelMixing",
     "ChannelMoments",
     "ClosedFormPooling",
@@ -35,6 +35,7 @@ __all__ = [
     "Replacement",
     "Scatter",
     "ScatterAccumulator",
+    "baseline_pooling",
     "capture",
     "compute_scatter",
     "downsampling_layers",
@@ -43,7 +44,6 @@ __all__ = [
     "pooling_report",
     "replace",
     "restore",
-    "rival",
     "save",
     "solve_pooling",
     "sweep_pooling",

@@ -10,7 +10,7 @@ from torch import nn
 
 
 @contextmanager
-def evaluating(network: nn.Module) -> Iterator[None]:
+def eval_mode(network: nn.Module) -> Iterator[None]:
     """Evaluation mode without gradients; every module's own mode is put back, come what may."""
     modes = {module: module.training for module in network.modules()}
     try:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
+def replace_file(path: Path) -> Iterator[Path]:
     """A file near `path` to write to, which takes its place when it is complete.
 
     In a folder of its own: a library may write beside it first, and what a killed process leaves of
@@ -45,14 +45,14 @@ def check_folder_place(path: Path) -> None:
     _check_writable(path, path.absolute())
 
 
-def nearest(path: Path) -> Path:
+def find_existing_parent(path: Path) -> Path:
     """The path itself, or the first above it that is there: what a new folder would be made in."""
     return next(each for each in (path, *path.absolute().parents) if each.exists())
 
 
 def _check_writable(path: Path, folder: Path) -> None:
     """Refuses a path whose folder, there or to be made, cannot be written to."""
-    there = nearest(folder)
+    there = find_existing_parent(folder)
     if not (there.is_dir() and os.access(there, os.W_OK | os.X_OK)):
         raise PermissionError(
             f"{path}: cannot be written, since {there} is no folder that you may write to; name "
@@ -60,7 +60,7 @@ def _check_writable(path: Path, folder: Path) -> None:
         )
 
 
-def made_folder(path: str | os.PathLike[str], purpose: str) -> Path:
+def make_folder(path: str | os.PathLike[str], purpose: str) -> Path:
     """The folder `path`, made if it is not there; says so if a file is in its way."""
     folder = Path(path)
     try:
@@ -86,12 +86,12 @@ def clear_leftovers(path: Path) -> None:
 
 def write_text(path: Path, text: str) -> None:
     """Writes a text file, whole or not at all."""
-    with replacing(path) as temporary:
+    with replace_file(path) as temporary:
         temporary.write_text(text, "utf-8")
 
 
 @contextmanager
-def held(path: Path, wait: bool = False) -> Iterator[None]:
+def hold_lock(path: Path, wait: bool = False) -> Iterator[None]:
     """Holds the lock file for this process; BlockingIOError names the one that holds it, if not us.
 
     With `wait` it stands in line instead.

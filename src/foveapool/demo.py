@@ -16,17 +16,23 @@ from pathlib import Path
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.records import ERROR, Row
 from foveapool.report.figures import operator_figure, save_figure
-from foveapool.report.operator_files import with_examples
-from foveapool.report.page import write_accounts
-from foveapool.report.sources import account_of
-from foveapool.report.tables import Key, setting, with_spread
+from foveapool.report.operator_files import add_examples
+from foveapool.report.page import write_summaries
+from foveapool.report.sources import summarize_run
+from foveapool.report.tables import Key, format_spread, setting_key
 from foveapool.runs import Runs
-from foveapool.statistics import compare
-from foveapool.study.engine import Done, Engine, Here, Processes, in_order
-from foveapool.study.loading import maps_of_fit
+from foveapool.statistics import compare_pairs
+from foveapool.study.engine import (
+    Engine,
+    FinishedTraining,
+    ProcessWorkers,
+    SerialWorkers,
+    order_by_dependency,
+)
+from foveapool.study.loading import load_fit_maps
 from foveapool.study.presets import read_preset
-from foveapool.study.runner import conduct
-from foveapool.study.spec import Means, Training
+from foveapool.study.runner import conduct_study
+from foveapool.study.spec import ExecutionOptions, TrainingSpec
 from foveapool.study.study import Study
 
 # The lines of the table, in the order of the preset's arms.
@@ -69,7 +75,7 @@ def run_demo(demo: Demo, say: Callable[[str], None]) -> tuple[Row, ...]:
     study = demo.study()
     settings = [arm.setting(study.network) for arm in study.arms]
 
-    def report(done: Done) -> None:
+    def report(done: FinishedTraining) -> None:
         training = done.training
         name = "BlurPool twice, to fit on"
         if training.setting in settings:
@@ -78,29 +84,29 @@ def run_demo(demo: Demo, say: Callable[[str], None]) -> tuple[Row, ...]:
         say(f"{done.number:2} of {done.total}: {name}, seed {training.seed}: {wrong}")
 
     # One thread each: two small trainings at once are faster than one after the other.
-    workers = Processes(demo.processes) if demo.processes > 1 else Here()
+    workers = ProcessWorkers(demo.processes) if demo.processes > 1 else SerialWorkers()
     try:
-        engine = Engine(Runs(demo.out, say), Means("cpu"), workers, report)
-        return conduct(study, engine).rows
+        engine = Engine(Runs(demo.out, say), ExecutionOptions("cpu"), workers, report)
+        return conduct_study(study, engine).rows
     finally:
         workers.close()
 
 
-def operator_path(demo: Demo) -> Path:
+def get_operator_path(demo: Demo) -> Path:
     """Where the first seed's operator lies."""
     study = demo.study()
-    training: Training = study.training(study.arms[PAPER].setting(study.network), 0)
+    training: TrainingSpec = study.training(study.arms[PAPER].setting(study.network), 0)
     layer = training.setting.pools[0].layer
     return Runs(demo.out).folder(training.name) / f"operator-{layer}.safetensors"
 
 
-def table(rows: Sequence[Row]) -> list[tuple[str, str, str, str]]:
+def make_table(rows: Sequence[Row]) -> list[tuple[str, str, str, str]]:
     """Pooling, error with its deviation over the seeds, parameters, seconds a training."""
     lines = []
     for name, own in zip(NAMES, _by_line(rows), strict=True):
         error, numbers = own[ERROR], own["parameters"].mean
         seconds = own["seconds a training"].mean
-        spread = with_spread(error.mean, error.deviation, 1)
+        spread = format_spread(error.mean, error.deviation, 1)
         lines.append((name, spread, f"{numbers:,.0f}", f"{seconds:.0f}"))
     return lines
 
@@ -109,11 +115,11 @@ def _by_line(rows: Sequence[Row]) -> list[dict[str, Row]]:
     """The rows of each line of the table by what they measure, in the order of the arms."""
     lines: dict[Key, dict[str, Row]] = {}
     for row in rows:
-        lines.setdefault(setting(row), {})[row.metric] = row
+        lines.setdefault(setting_key(row), {})[row.metric] = row
     return list(lines.values())
 
 
-def verdict(rows: Sequence[Row]) -> str:
+def describe_verdict(rows: Sequence[Row]) -> str:
     """Whether the best closed form can be told from the others, in plain words."""
     errors = [own[ERROR] for own in _by_line(rows)]
     if errors[BEST].n < 2:
@@ -122,7 +128,7 @@ def verdict(rows: Sequence[Row]) -> str:
 
 
 def _compared(best: Row, other: Row, name: str) -> str:
-    pair = compare(best, other)
+    pair = compare_pairs(best, other)
     told = f"paired over {pair.n} seeds, deviation {pair.deviation:.1f}"
     # Where all seeds differ by the same there is no test.
     if not math.isnan(pair.p):
@@ -144,14 +150,14 @@ def main(demo: Demo | None = None) -> None:
     study = demo.study()
     settings = [arm.setting(study.network) for arm in study.arms]
     asked = [study.training(each, seed) for each in settings for seed in range(demo.seeds)]
-    total = sum(len(level) for level in in_order(asked))
+    total = sum(len(level) for level in order_by_dependency(asked))
     say(
         f"{demo.train_images:,} street digits to learn from, {demo.test_images:,} to be tested on; "
         f"a CNN of width {demo.width}, {demo.epochs} epochs, {total} trainings, "
         f"{demo.processes} at a time"
     )
     rows = run_demo(demo, say)
-    first = operator_path(demo)
+    first = get_operator_path(demo)
     operator = PoolingOperator.load(first)
     folder = Runs(demo.out).study(study.name)
     picture = folder / "operator.png"
@@ -159,15 +165,15 @@ def main(demo: Demo | None = None) -> None:
     print()
     print_table(rows)
     print("The last line is")
-    print(verdict(rows))
+    print(describe_verdict(rows))
     print()
     print(operator.summary())
     print()
     print(f"the pooling of seed 0: {first}")
     print(f"its picture:           {picture}")
     print(f"the table's rows:      {folder / 'rows.csv'}")
-    account = with_examples(account_of(folder), maps_of_fit)
-    page = write_accounts([account], folder / "report.html")
+    account = add_examples(summarize_run(folder), load_fit_maps)
+    page = write_summaries([account], folder / "report.html")
     print(f"a page to explore it:  {page}")
 
 
@@ -177,7 +183,7 @@ def print_table(rows: Sequence[Row]) -> None:
     from rich.table import Table
 
     shown = Table("pooling", "error %", "parameters", "seconds a training")
-    for row in table(rows):
+    for row in make_table(rows):
         shown.add_row(*row)
     Console().print(shown)
 

@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from foveapool._io import check_file_place, held, replacing
-from foveapool.runs import Finished, as_text, digest, result_fault
+from foveapool._io import check_file_place, hold_lock, replace_file
+from foveapool.runs import Finished, digest_facts, find_result_fault, to_canonical_json
 
 HEADER = {"format": "foveapool-trainings", "version": 1}
 KEYS = {"name", "facts", "result"}
@@ -162,7 +162,7 @@ class KnownTrainings(Mapping[str, Finished]):
 
     def _merge(self) -> None:
         # Its name begins otherwise than what a killed process leaves, which is removed below.
-        with held(self.path.with_name(f".lock-{self.path.name}"), wait=True):
+        with hold_lock(self.path.with_name(f".lock-{self.path.name}"), wait=True):
             self._read()
             found = self._contents
             if found.damage:
@@ -176,7 +176,7 @@ class KnownTrainings(Mapping[str, Finished]):
                     )
             if len(lines) == len(found.lines):
                 return
-            header = as_text(HEADER).encode()
+            header = to_canonical_json(HEADER).encode()
             own = [(name, 0, line) for name, line in lines.items()]
             others = [(name, 1, line) for name, line in found.others]
             # The first of two lines of one name is the one that counts. What has no name is last.
@@ -262,7 +262,7 @@ def write_lines(path: Path, lines: Iterable[bytes]) -> None:
         lines: Each without its end.
     """
     with (
-        replacing(path) as temporary,
+        replace_file(path) as temporary,
         open(temporary, "wb") as raw,
         # Neither the time nor the name of the file are in it.
         gzip.GzipFile("", "wb", 9, raw, mtime=0) as file,
@@ -321,14 +321,14 @@ def _lines_of(file: gzip.GzipFile) -> Iterator[bytes | None]:
 
 
 def _check_header(line: bytes | None) -> None:
-    wanted = f"wanted {as_text(HEADER)} as its first line"
+    wanted = f"wanted {to_canonical_json(HEADER)} as its first line"
     try:
         header = json.loads((line or b"").decode())
     except (ValueError, RecursionError) as error:
         raise _Unusable(f"not a file of trainings, {wanted}") from error
     if not isinstance(header, dict) or header.get("format") != HEADER["format"]:
         raise _Unusable(f"not a file of trainings, {wanted}")
-    if as_text(header) != as_text(HEADER):
+    if to_canonical_json(header) != to_canonical_json(HEADER):
         raise _Unusable(f"of version {header.get('version')!r:.40}, {wanted}")
 
 
@@ -350,14 +350,14 @@ def _parsed(line: bytes) -> tuple[str, bytes, Finished]:
 
 
 def _training_fault(name: str, training: Finished) -> str:
-    if not name.endswith(f"-{digest(training.facts)}"):
+    if not name.endswith(f"-{digest_facts(training.facts)}"):
         return f"got the name {name[:200]!r}, which does not belong to its facts"
-    fault = result_fault(name, training.result)
+    fault = find_result_fault(name, training.result)
     return f"{name}: {fault}" if fault else ""
 
 
 def _line(name: str, facts: Mapping[str, Any], result: Mapping[str, Any]) -> bytes:
-    return as_text({"name": name, "facts": facts, "result": result}).encode()
+    return to_canonical_json({"name": name, "facts": facts, "result": result}).encode()
 
 
 def _place(name: str, number: int, line: bytes) -> tuple[bool, str, int, bytes]:

@@ -16,7 +16,7 @@ Facts = Mapping[str, Any]
 BASELINE = "baseline"
 # Choices of a pooling that go without saying; a place looks at the whole map unless told. How many
 # components and which centre do so depends on the form.
-USUAL = {
+DEFAULTS = {
     "normalise": True,
     "weighting": "balanced",
     "sign": "neighbour",
@@ -31,7 +31,7 @@ _AUTO, _NORM = "auto", "l2"  # of a closed form that says nothing of them
 _MATRICES = (_CLOSED_FORM, "closed-form-trained", "sgd", "sgd-local")
 
 
-def place(setting: Facts, pooling_rate: float | None = None) -> dict[str, str]:
+def label_columns(setting: Facts, pooling_rate: float | None = None) -> dict[str, str]:
     """Where the poolings of a setting are and how they were fitted.
 
     The columns are of the pooling that was put in last and others of its name; what else stands in
@@ -45,57 +45,57 @@ def place(setting: Facts, pooling_rate: float | None = None) -> dict[str, str]:
     return {
         "network": _network(setting),
         "pooling": _label(setting, own, pooling_rate),
-        "layer": _joined(number(pool["layer"]) for pool in own),
-        "placement": _agreed(placement_of(setting, pool) for pool in own),
+        "layer": _joined(format_number(pool["layer"]) for pool in own),
+        "placement": _agreed(get_placement(setting, pool) for pool in own),
         "form": _agreed(pool.get("form", REPLACE) for pool in own),
-        "alpha": _joined(alpha_of(pool) for pool in fitted),
+        "alpha": _joined(format_alpha(pool) for pool in fitted),
         "norm": _joined(str(pool["norm"]) for pool in fitted),
-        "components": _joined(number(pool["components"]) for pool in own),
+        "components": _joined(format_number(pool["components"]) for pool in own),
         "trainable": str(not pools or pools[-1]["pooling"] != _CLOSED_FORM),
     }
 
 
-def placement_of(setting: Facts, pool: Facts) -> str:
+def get_placement(setting: Facts, pool: Facts) -> str:
     """Where in a block a pooling of a setting is; a CNN has no placements."""
     default = "" if setting.get("network") == "cnn" else "both"
     return pool.get("placement") or setting.get("placement") or default
 
 
-def alpha_of(pool: Facts) -> str:
+def format_alpha(pool: Facts) -> str:
     """A closed form's alpha, with its unit where that is trace(B)/N."""
-    return number(pool["alpha"]) + (TRACE if pool.get("alpha_unit") == "trace" else "")
+    return format_number(pool["alpha"]) + (TRACE if pool.get("alpha_unit") == "trace" else "")
 
 
-def data_label(data: Facts) -> str:
+def label_data(data: Facts) -> str:
     """The data's name, with the share of it that is trained on."""
     share = data.get("share")
-    return data["name"] + ("" if share is None else f", {number(100 * share)} %")
+    return data["name"] + ("" if share is None else f", {format_number(100 * share)} %")
 
 
-def number(value: Any) -> str:
+def format_number(value: Any) -> str:
     """With digits enough that no two settings are told as one."""
     return f"{value:.12g}" if isinstance(value, float) else str(value)
 
 
-def usual_centre(pool: Facts) -> str:
+def default_center(pool: Facts) -> str:
     """The centre that goes without saying: behind a convolution, where that has its output."""
     return "first" if pool.get("form", REPLACE).startswith("after") else "paper"
 
 
-def usual_components(pool: Facts) -> int:
+def default_components(pool: Facts) -> int:
     """How many go without saying: a mixed matrix has those of a 3 x 3 convolution."""
     form = pool.get("form") or REPLACE
     mixed = 9 if pool["pooling"] in _MATRICES else 1
     return {REPLACE: 2, "mix": mixed}.get(form, 1)
 
 
-def unusual(pool: Facts) -> dict[str, Any]:
+def list_unusual(pool: Facts) -> dict[str, Any]:
     """Those of a closed form's choices that do not go without saying, beside the columns."""
-    usual = {**USUAL, "centre": usual_centre(pool)}
+    usual = {**DEFAULTS, "centre": default_center(pool)}
     return {key: pool[key] for key in usual if pool.get(key, usual[key]) != usual[key]}
 
 
-def together(pools: Sequence[Facts]) -> str:
+def describe_joint_fits(pools: Sequence[Facts]) -> str:
     """Which closed forms were fitted on one network, in words; empty where each had its own."""
     groups: list[list[str]] = []
     for pool in pools:
@@ -109,17 +109,17 @@ def together(pools: Sequence[Facts]) -> str:
     return " and ".join(f"layers {', '.join(group)} fitted together" for group in several)
 
 
-def beside(setting: Facts) -> list[str]:
+def describe_beside(setting: Facts) -> list[str]:
     """The poolings of other names than the last one's, in words: "blur, after, at 1, 2".
 
     They have no columns, so that all which does not go without saying is said here.
     """
     pools: Sequence[Facts] = setting["pools"]
-    main = placement_of(setting, pools[-1]) if pools else ""
+    main = get_placement(setting, pools[-1]) if pools else ""
     found: dict[str, list[str]] = {}
     for pool in pools:
         if pool["pooling"] != pools[-1]["pooling"]:
-            words = _beside(pool, placement_of(setting, pool), main)
+            words = _beside(pool, get_placement(setting, pool), main)
             found.setdefault(words, []).append(str(pool["layer"]))
     return [f"{words} at {', '.join(layers)}" for words, layers in found.items()]
 
@@ -128,11 +128,11 @@ def _beside(pool: Facts, placement: str, main: str) -> str:
     words = [pool["form"]] if pool.get("form", REPLACE) != REPLACE else []
     words += [placement] if placement != main else []
     if "alpha" in pool:
-        words += [f"alpha {alpha_of(pool)}"] if alpha_of(pool) != _AUTO else []
+        words += [f"alpha {format_alpha(pool)}"] if format_alpha(pool) != _AUTO else []
         words += [str(pool["norm"])] if pool["norm"] != _NORM else []
-    if pool["components"] != usual_components(pool):
+    if pool["components"] != default_components(pool):
         words.append(f"components {pool['components']}")
-    words += [f"{choice} {value}" for choice, value in unusual(pool).items()]
+    words += [f"{choice} {value}" for choice, value in list_unusual(pool).items()]
     return ", ".join([pool["pooling"], *words]) + ("," if words else "")
 
 
@@ -162,16 +162,16 @@ def _label(setting: Facts, own: Sequence[Facts], pooling_rate: float | None) -> 
     if not pools:
         return BASELINE
     words = []
-    fitted = {pool["layer"]: unusual(pool) for pool in own if "alpha" in pool}
+    fitted = {pool["layer"]: list_unusual(pool) for pool in own if "alpha" in pool}
     for layer, choices in fitted.items():
         for choice, value in choices.items():
             # A choice may be None on purpose, and is missing where it is as usual.
             shared = all(other.get(choice, ...) == value for other in fitted.values())
             words.append(f"{choice} {value}" + ("" if shared else f" at layer {layer}"))
-    words += [told] if (told := together(pools)) else []
+    words += [told] if (told := describe_joint_fits(pools)) else []
     if pooling_rate is not None:
-        words.append(f"pooling rate {number(pooling_rate)}")
-    words += [f"beside {each}" for each in beside(setting)]
+        words.append(f"pooling rate {format_number(pooling_rate)}")
+    words += [f"beside {each}" for each in describe_beside(setting)]
     return ", ".join([pools[-1]["pooling"], *dict.fromkeys(words)])
 
 

@@ -72,7 +72,7 @@ COLUMNS = tuple(field.name for field in fields(Row))
 Lacking = Callable[[list[Row], list[Row]], list[Row]]
 
 
-def moments(values: Sequence[float]) -> dict[str, Any]:
+def summarize_values(values: Sequence[float]) -> dict[str, Any]:
     """Measurements, their mean, deviation and number, as fields of `Row`; one has no deviation."""
     spread = statistics.stdev(values) if len(values) > 1 else math.nan
     listed = " ".join(f"{value:.10g}" for value in values)
@@ -84,7 +84,7 @@ def moments(values: Sequence[float]) -> dict[str, Any]:
     }
 
 
-def provenance(device: str | None = None) -> dict[str, str]:
+def collect_provenance(device: str | None = None) -> dict[str, str]:
     """Where a row comes from: command, commit, machine, torch and date, as fields of `Row`.
 
     `device` is where it was measured; by default a GPU, where there is one.
@@ -94,13 +94,13 @@ def provenance(device: str | None = None) -> dict[str, str]:
     return {
         "command": shlex.join(["python", *map(_relative, sys.argv)]),
         "commit": os.environ.get("FOVEAPOOL_COMMIT") or _commit(),
-        "hardware": hardware(device),
+        "hardware": name_hardware(device),
         "torch": torch.__version__,
         "date": datetime.date.today().isoformat(),
     }
 
 
-def origin(results: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+def collect_origin(results: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     """Where measurements were made, which need not be where a row is written: fields of `Row`."""
     results = list(results)
     return {
@@ -144,7 +144,7 @@ def _version() -> str:
         return ""
 
 
-def hardware(device: str | None = None) -> str:
+def name_hardware(device: str | None = None) -> str:
     """The name of a GPU, or the processor and its cores.
 
     That of `device`, such as "cpu" or "cuda:1"; by default a GPU, where there is one.
@@ -191,7 +191,7 @@ def append_rows(
     return len(rows)
 
 
-def check_target(path: str | os.PathLike[str]) -> None:
+def check_rows_file(path: str | os.PathLike[str]) -> None:
     """Refuses a file that rows cannot be added to: before the hours that they take to measure."""
     path = Path(path)
     if path.is_dir():

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from foveapool._io import clear_leftovers, held, nearest, write_text
+from foveapool._io import clear_leftovers, find_existing_parent, hold_lock, write_text
 
 FORMAT_VERSION = 1
 RUNS, TRAINING, RESULT, STUDY = "runs.json", "training.json", "result.json", "study.json"
@@ -136,11 +136,15 @@ class Runs:
             result = read_json(self.folder(name) / RESULT)
         except (OSError, ValueError):
             return None
-        return None if result_fault(name, result) else result
+        return None if find_result_fault(name, result) else result
 
     def _known_result(self, name: str, training: Mapping[str, Any]) -> dict[str, Any] | None:
         known = self.known.get(name)
-        if known is None or known.facts != _plain(training) or result_fault(name, known.result):
+        if (
+            known is None
+            or known.facts != _plain(training)
+            or find_result_fault(name, known.result)
+        ):
             return None
         return known.result
 
@@ -150,7 +154,7 @@ class Runs:
 
         BlockingIOError where another process holds it.
         """
-        with held(self.root / "locks" / f"{name}.lock"):
+        with hold_lock(self.root / "locks" / f"{name}.lock"):
             folder = self.folder(name)
             if folder.exists():
                 why = self._damage(name, training)
@@ -177,7 +181,9 @@ class Runs:
             if (folder / TRAINING).exists() and read_json(folder / TRAINING) != _plain(training):
                 return f"{TRAINING} is not of this training"
             return (
-                result_fault(name, read_json(folder / RESULT)) if (folder / RESULT).exists() else ""
+                find_result_fault(name, read_json(folder / RESULT))
+                if (folder / RESULT).exists()
+                else ""
             )
         except (OSError, ValueError) as error:
             return str(error)
@@ -204,13 +210,13 @@ class Runs:
                 training, result = read_json(path.parent / TRAINING), read_json(path)
             except (OSError, ValueError):
                 continue
-            if not result_fault(path.parent.name, result):
+            if not find_result_fault(path.parent.name, result):
                 yield training, result
 
 
 def _check_folder(root: Path) -> None:
     """Refuses a place where no folder can be: before the hours of what is to go there."""
-    there = nearest(root)
+    there = find_existing_parent(root)
     if not there.is_dir():
         raise NotADirectoryError(
             f"{root}: got {there}, which is a file, wanted a folder of runs, there or to be made; "
@@ -234,26 +240,26 @@ def _plain(facts: Mapping[str, Any]) -> dict[str, Any]:
     return json.loads(json.dumps(facts))
 
 
-def as_text(value: Any) -> str:
+def to_canonical_json(value: Any) -> str:
     """Writes a value as JSON, equal values alike; as text, since nan does not equal itself."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
 def _are_same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     try:
-        return as_text(one) == as_text(other)
+        return to_canonical_json(one) == to_canonical_json(other)
     except RecursionError:
         # A line of a file may be nested almost as deeply as can be read.
         return False
 
 
-def digest(facts: Mapping[str, Any]) -> str:
+def digest_facts(facts: Mapping[str, Any]) -> str:
     """Gives the digest of a training's facts, with which its name ends."""
     text = json.dumps(facts, sort_keys=True)
     return hashlib.blake2b(text.encode(), digest_size=5).hexdigest()
 
 
-def result_fault(name: str, result: Mapping[str, Any]) -> str:
+def find_result_fault(name: str, result: Mapping[str, Any]) -> str:
     """Says why this cannot be the result of a training.
 
     Args:

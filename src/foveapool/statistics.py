@@ -30,9 +30,9 @@ class Pair:
     n: int
 
 
-def compare(one: Row, other: Row) -> Pair:
+def compare_pairs(one: Row, other: Row) -> Pair:
     """How much the first is above the second, over the seeds that both were measured with."""
-    mine, its = by_seed(one), by_seed(other)
+    mine, its = index_by_seed(one), index_by_seed(other)
     common = sorted(mine.keys() & its.keys())
     if one.metric != other.metric or len(common) < 2:
         raise ValueError(
@@ -48,10 +48,10 @@ def _told(row: Row, values: Mapping[int, float]) -> str:
     return f"{row.metric!r} of {row.pooling or 'no pooling'} with the seeds {list(values)}"
 
 
-def by_seed(row: Row) -> dict[int, float]:
+def index_by_seed(row: Row) -> dict[int, float]:
     """The measurements of a row by their seed; none where it does not hold them.
 
-    >>> by_seed(Row("s", "error", 2.0, 1.0, 3, seeds="0-1, 5", values="1 2 3"))
+    >>> index_by_seed(Row("s", "error", 2.0, 1.0, 3, seeds="0-1, 5", values="1 2 3"))
     {0: 1.0, 1: 2.0, 5: 3.0}
     """
     if not row.values or not row.seeds:

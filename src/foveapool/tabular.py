@@ -7,10 +7,10 @@ import io
 from collections.abc import Sequence
 
 
-def markdown(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+def format_markdown(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     """As a document takes it.
 
-    >>> print(markdown(["a", "b"], [["1", "2"]]))
+    >>> print(format_markdown(["a", "b"], [["1", "2"]]))
     | a | b |
     | --- | --- |
     | 1 | 2 |
@@ -21,7 +21,7 @@ def markdown(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in cells)
 
 
-def comma_separated(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+def format_csv(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     """As a spreadsheet takes it, a line feed behind each line."""
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows([header, *lines])

@@ -10,8 +10,8 @@ from selenium.webdriver.common.keys import Keys
 
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.report.examples import Examples
-from foveapool.report.page import write_accounts
-from foveapool.report.sources import EXAMPLE, example_account
+from foveapool.report.page import write_summaries
+from foveapool.report.sources import EXAMPLE, summarize_example
 
 from .explorer import Explorer, number
 
@@ -23,7 +23,7 @@ OUTPUT = '[data-pad="output"] canvas'
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
-    return write_accounts([example_account()], tmp_path_factory.mktemp("page") / "page.html")
+    return write_summaries([summarize_example()], tmp_path_factory.mktemp("page") / "page.html")
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ from selenium.webdriver.support.ui import WebDriverWait
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.records import ERROR, VALIDATION, Row
 from foveapool.report.examples import Examples
-from foveapool.report.page import write_accounts
-from foveapool.report.run_summary import Account, Curve, Family
-from foveapool.report.sources import EXAMPLE, example_account
+from foveapool.report.page import write_summaries
+from foveapool.report.run_summary import Curve, Family, RunSummary
+from foveapool.report.sources import EXAMPLE, summarize_example
 
 from .conftest import ROOT, colours, resize
 from .explorer import Explorer
@@ -27,8 +27,8 @@ def study(title="A study"):
     """An account with everything that a page can show."""
     usual = {"n": 5, "network": "cnn", "data": "svhn-reduced", "epochs": "9"}
     place = {"pooling": "closed-form", "layer": "3", "norm": "l1"}
-    example = example_account()
-    return Account(
+    example = summarize_example()
+    return RunSummary(
         title,
         (("data", "svhn-reduced"), ("network", "cnn, width 64"), ("time training", "42 s")),
         example.families[1:],
@@ -55,10 +55,12 @@ def study(title="A study"):
 def pages(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pages")
     return {
-        "example": write_accounts([example_account()], folder / "example.html"),
-        "study": write_accounts([study()], folder / "study.html"),
-        "comparison": write_accounts([study("one"), example_account()], folder / "both.html"),
-        "empty": write_accounts([Account("nothing", missing=("No operator.",))], folder / "e.html"),
+        "example": write_summaries([summarize_example()], folder / "example.html"),
+        "study": write_summaries([study()], folder / "study.html"),
+        "comparison": write_summaries([study("one"), summarize_example()], folder / "both.html"),
+        "empty": write_summaries(
+            [RunSummary("nothing", missing=("No operator.",))], folder / "e.html"
+        ),
     }
 
 
@@ -148,7 +150,7 @@ def test_what_others_wrote_stays_text(browser, tmp_path):
     examples = Examples.load(EXAMPLE / "examples-3-alpha1.safetensors")
     labels = (NASTY, *examples.labels[1:])
     named = Examples(examples.images, examples.maps, labels, examples.channels)
-    account = Account(
+    account = RunSummary(
         NASTY,
         ((NASTY, NASTY),),
         (Family(NASTY, (operator,), named), Family("other", (operator,))),
@@ -156,7 +158,7 @@ def test_what_others_wrote_stays_text(browser, tmp_path):
         curves=tuple(Curve(NASTY + n, (1, 2), (2.0, 1.0), (None, None)) for n in "ab"),
         missing=(NASTY,),
     )
-    opened(browser, write_accounts([account], tmp_path / "nasty.html"))
+    opened(browser, write_summaries([account], tmp_path / "nasty.html"))
     assert browser.title == NASTY
     assert browser.find_elements(By.TAG_NAME, "img") == []
     assert browser.find_element(By.TAG_NAME, "h1").text == NASTY

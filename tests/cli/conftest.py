@@ -2,7 +2,7 @@
 
 import pytest
 
-from foveapool.study.job import Trial
+from foveapool.study.job import TrainingJob
 
 from ..study.small import TINY
 
@@ -17,4 +17,4 @@ def preset(tmp_path):
 @pytest.fixture
 def no_training(monkeypatch):
     """Nothing may be trained into a folder any more."""
-    monkeypatch.setattr(Trial, "run", None)
+    monkeypatch.setattr(TrainingJob, "run", None)

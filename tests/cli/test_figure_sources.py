@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import foveapool as fp
-from foveapool.cli.figure_sources import operator_path, sweeps_in
+from foveapool.cli.figure_sources import find_operator, read_sweeps
 
 from ..report.pages import operator
 from ..study.small import training
@@ -23,14 +23,14 @@ def folder_of(path, seed, alphas=(5.0, 25.0)):
 
 def test_sweeps_of_one_name_are_told_with_their_folder(tmp_path):
     one, two = (folder_of(tmp_path / name, seed) for seed, name in enumerate(("one", "two")))
-    (usual,) = sweeps_in([one, one], "5")
+    (usual,) = read_sweeps([one, one], "5")
     assert usual.startswith("layer 3, 8")
-    found = sweeps_in([one, two], "5")
+    found = read_sweeps([one, two], "5")
     assert list(found) == [f"{usual}, one", f"{usual}, two"]
     first, second = found.values()
     assert not torch.equal(first[0].weight, second[0].weight)
     three = shutil.copytree(two, tmp_path / "other" / "one")
-    assert list(sweeps_in([one, three], "5")) == [f"{usual}, {one}", f"{usual}, {three}"]
+    assert list(read_sweeps([one, three], "5")) == [f"{usual}, {one}", f"{usual}, {three}"]
 
 
 @pytest.fixture
@@ -43,9 +43,9 @@ def scatter():
 def test_scatter_that_was_summed_up_in_two_ways_is_two_sweeps(tmp_path, scatter):
     names = [f"scatter-down3-{digit * 8}" for digit in "ab"]
     scatter.save(tmp_path / f"{names[0]}.safetensors")
-    assert list(sweeps_in([tmp_path], "5,25")) == ["down3"]
+    assert list(read_sweeps([tmp_path], "5,25")) == ["down3"]
     scatter.save(tmp_path / f"{names[1]}.safetensors")
-    assert list(sweeps_in([tmp_path], "5,25")) == names
+    assert list(read_sweeps([tmp_path], "5,25")) == names
 
 
 def test_the_operator_of_an_earlier_layer_is_told_to_lie_where_that_was_the_last(tmp_path):
@@ -56,15 +56,15 @@ def test_the_operator_of_an_earlier_layer_is_told_to_lie_where_that_was_the_last
         folder.mkdir()
         (folder / "training.json").write_text(json.dumps(each.facts))
         operator().save(folder / f"operator-{each.setting.pools[-1].layer}.safetensors")
-    assert operator_path(folders[2], "1").parent == folders[2]
+    assert find_operator(folders[2], "1").parent == folders[2]
     for layer, folder in zip("32", folders, strict=False):
         words = (
             f"no operator-{layer}.safetensors in it, since .* fitted on: {re.escape(str(folder))}$"
         )
         with pytest.raises(FileNotFoundError, match=words):
-            operator_path(folders[2], layer)
+            find_operator(folders[2], layer)
     (folders[0] / "operator-3.safetensors").unlink()
     with pytest.raises(FileNotFoundError, match="which is not there any more"):
-        operator_path(folders[2], "3")
+        find_operator(folders[2], "3")
     with pytest.raises(FileNotFoundError, match="wanted the folder of a training with a closed"):
-        operator_path(folders[1], "1")
+        find_operator(folders[1], "1")

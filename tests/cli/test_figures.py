@@ -9,18 +9,18 @@ import torch
 from typer.testing import CliRunner
 
 from foveapool.cli.main import application
-from foveapool.data.batches import plain_batches, resident
+from foveapool.data.batches import iterate_batches, load_resident
 from foveapool.data.user_data import write_npz
-from foveapool.networks.build import build
+from foveapool.networks.build import build_network
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.records import Row, append_rows
 from foveapool.report import figures
 from foveapool.runs import Runs
-from foveapool.study.engine import Engine, Here
-from foveapool.study.loading import trained_network
-from foveapool.study.runner import conduct
+from foveapool.study.engine import Engine, SerialWorkers
+from foveapool.study.loading import load_trained_network
+from foveapool.study.runner import conduct_study
 from foveapool.study.setting import Setting
-from foveapool.study.spec import Means, Source
+from foveapool.study.spec import ExecutionOptions, Source
 from foveapool.study.study import Arm, Study
 from foveapool.training.loop import train
 from foveapool.training.recipe import Recipe
@@ -71,7 +71,7 @@ def runs(tmp_path_factory, data):
     study = Study(
         "small", Source(data), RECIPE, Setting(width=4), (), (Arm("baseline"), *arms), seeds=1
     )
-    conduct(study, Engine(found, Means("cpu"), Here()))
+    conduct_study(study, Engine(found, ExecutionOptions("cpu"), SerialWorkers()))
     return found.root
 
 
@@ -111,10 +111,10 @@ def test_maps_are_pooled_by_the_network_of_the_fit_and_by_the_operator(
     (default, learned, labels, names), options = handed["feature_map_figure"]
     assert options["channels"] == (1, 6) and options["count"] == 5
     # The whole network, with an eye on what its third pooling is given and gives.
-    trained = trained_network(baseline)
+    trained = load_trained_network(baseline)
     seen = []
     trained.network.eval().down3.register_forward_hook(lambda module, x, y: seen.append((x[0], y)))
-    inputs, truth = next(plain_batches(resident(trained.data, "cpu")[1], 20))
+    inputs, truth = next(iterate_batches(load_resident(trained.data, "cpu")[1], 20))
     with torch.no_grad():
         trained.network(inputs)
     ((maps, its_own),) = seen
@@ -129,7 +129,7 @@ def test_maps_are_pooled_by_the_network_of_the_fit_and_by_the_operator(
 def test_a_folder_of_train_serves_as_well(data, closed_form, tmp_path, handed):
     run = tmp_path / "run"
     images = toy_data()
-    network = build("cnn", seed=0, classes=len(images.train.classes), width=4)
+    network = build_network("cnn", seed=0, classes=len(images.train.classes), width=4)
     train(network, images, RECIPE, 0, device="cpu", folder=run)
     note = {"network": "cnn", "data": data, "width": 4, "seed": 0, "data_seed": 0}
     (run / "run.json").write_text(json.dumps(note), "utf-8")

@@ -10,7 +10,7 @@ from foveapool.data.user_data import write_npz
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.report.examples import Examples
 from foveapool.runs import Runs
-from foveapool.study.engine import in_order
+from foveapool.study.engine import order_by_dependency
 from foveapool.study.worker import run_training
 
 from ..report.pages import Page
@@ -31,7 +31,7 @@ def told(*words, code=0):
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     runs = Runs(tmp_path_factory.mktemp("runs"))
-    for level in in_order([CLOSED]):
+    for level in order_by_dependency([CLOSED]):
         for each in level:
             run_training(each, runs, CPU)
     return runs
@@ -90,7 +90,7 @@ def test_a_mistake_is_one_line(tmp_path, monkeypatch, words, message):
 
 
 def test_a_folder_is_no_page_and_is_said_before_the_maps_are_made(runs, tmp_path, monkeypatch):
-    monkeypatch.setattr("foveapool.cli.report.with_examples", None)
+    monkeypatch.setattr("foveapool.cli.report.add_examples", None)
     said = told("--runs", runs.root, "--out", tmp_path, code=2)
     assert said.startswith(f"error: {tmp_path}: got a folder, wanted a file to write")
 

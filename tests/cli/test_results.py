@@ -10,7 +10,7 @@ from scipy import stats
 from typer.testing import CliRunner
 
 from foveapool.cli.main import application
-from foveapool.records import ERROR, VALIDATION, Row, append_rows, moments
+from foveapool.records import ERROR, VALIDATION, Row, append_rows, summarize_values
 from foveapool.study.rows import DIVERGED
 
 BEST, OTHER = (20.0, 21.5, 20.25), (40.0, 41.0, 39.5)
@@ -29,8 +29,8 @@ def ranked(*words, code=0):
 def files(tmp_path):
     """Two studies that share their baseline, a file each."""
     where = {"metric": ERROR, "network": "cnn", "data": "svhn", "seeds": "0-2"}
-    base = Row(study="one", pooling="baseline", **moments(OTHER), **where)
-    best = Row(study="two", pooling="sgd", layer="2", **moments(BEST), **where)
+    base = Row(study="one", pooling="baseline", **summarize_values(OTHER), **where)
+    best = Row(study="two", pooling="sgd", layer="2", **summarize_values(BEST), **where)
     append_rows(tmp_path / "one.csv", [base])
     append_rows(tmp_path / "two.csv", [replace(base, study="two"), best])
     return tmp_path / "one.csv", tmp_path / "two.csv"
@@ -136,8 +136,8 @@ def test_errors_that_hold_diverged_trainings_are_said_to(tmp_path):
         assert len(done.stdout.splitlines()) == 2
         return done.stderr
 
-    wild = Row("one", ERROR, **moments((100.0, 40.0, 100.0)), **where)
+    wild = Row("one", ERROR, **summarize_values((100.0, 40.0, 100.0)), **where)
     text = told(wild, Row("one", DIVERGED, 2, 0.0, 3, **where))
     assert text.startswith("note: baseline: 2 of 3 trainings diverged")
     # At a lower rate, say: rows do not tell the rate, and nothing takes the other row's place.
-    assert told(replace(wild, **moments(OTHER))) == ""
+    assert told(replace(wild, **summarize_values(OTHER))) == ""

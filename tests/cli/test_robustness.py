@@ -13,7 +13,7 @@ from foveapool.data.user_data import write_npz
 from foveapool.records import read_rows
 from foveapool.runs import Runs
 from foveapool.study.setting import Pool, Setting
-from foveapool.study.spec import Means, Source, Training
+from foveapool.study.spec import ExecutionOptions, Source, TrainingSpec
 from foveapool.study.worker import run_training
 from foveapool.training.recipe import Recipe
 
@@ -158,9 +158,12 @@ def test_drawn_ice_is_said_once(data, tmp_path, monkeypatch):
 
 
 def test_a_network_of_a_study_is_measured_with_its_pooling(data, tmp_path):
-    means, recipe = Means(device="cpu", keep=True), Recipe("adam", 1e-3, 1, batch_size=16)
-    plain = Training(Setting(width=4), Source(data), recipe)
-    pooled = Training(Setting((Pool("closed-form", 3, 5.0),), width=4), Source(data), recipe)
+    means, recipe = (
+        ExecutionOptions(device="cpu", keep=True),
+        Recipe("adam", 1e-3, 1, batch_size=16),
+    )
+    plain = TrainingSpec(Setting(width=4), Source(data), recipe)
+    pooled = TrainingSpec(Setting((Pool("closed-form", 3, 5.0),), width=4), Source(data), recipe)
     runs = Runs(tmp_path / "runs")
     for training in (plain, pooled):
         run_training(training, runs, means)

@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 from foveapool.records import ERROR, Row, append_rows, read_rows
-from foveapool.study.job import Trial
+from foveapool.study.job import TrainingJob
 from foveapool.study.presets import preset_names, read_preset
 
 from ..study.small import TINY
@@ -81,7 +81,7 @@ def test_an_interruption_says_how_to_go_on(preset, tmp_path, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Trial, "run", interrupted)
+    monkeypatch.setattr(TrainingJob, "run", interrupted)
     done = run("study", preset, "--runs", tmp_path / "runs", *QUICK)
     assert done.exit_code not in (0, 2) and "the same command goes on" in done.stderr
 

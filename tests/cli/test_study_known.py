@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from foveapool.known_trainings import KnownTrainings
-from foveapool.study.job import Trial
+from foveapool.study.job import TrainingJob
 
 from ..study.small import TINY
 from .studying import QUICK, refused, run
@@ -70,14 +70,14 @@ def test_what_the_folder_has_is_added_and_equal_bytes_come_of_it(finished, tmp_p
 
 @pytest.mark.parametrize("end", [KeyboardInterrupt, RuntimeError, ValueError])
 def test_however_it_ends_what_was_finished_is_in_the_file(preset, tmp_path, monkeypatch, end):
-    trained = Trial.run
+    trained = TrainingJob.run
 
     def two(self, *given):
         if len(list((tmp_path / "runs").glob("trainings/*/result.json"))) == 2:
             raise end("the end")
         return trained(self, *given)
 
-    monkeypatch.setattr(Trial, "run", two)
+    monkeypatch.setattr(TrainingJob, "run", two)
     words = (preset, "--runs", tmp_path / "runs", "--known", tmp_path / "known.gz")
     assert run("study", *words, *QUICK).exit_code != 0
     assert len(KnownTrainings(tmp_path / "known.gz")) == 2

@@ -4,12 +4,12 @@ import pytest
 from typer.testing import CliRunner
 
 from foveapool.cli.main import application
-from foveapool.cli.study import _changes, _time
+from foveapool.cli.study import _describe_time, _parse_changes
 from foveapool.networks.sites import PLACEMENTS
 from foveapool.records import COLUMNS
-from foveapool.report.describe import in_words
-from foveapool.study.job import Trial
-from foveapool.study.preflight import Plan
+from foveapool.report.describe import describe_training
+from foveapool.study.job import TrainingJob
+from foveapool.study.preflight import StudyPlan
 from foveapool.study.presets import read_preset
 from foveapool.study.setting import Pool
 
@@ -40,7 +40,7 @@ def test_a_plan_needs_no_data_and_writes_nothing(tmp_path):
 def test_the_time_is_told_in_words_that_fit_it(seconds, told):
     demo = read_preset("demo")
     trainings = tuple(demo.training(demo.network, seed) for seed in range(3))
-    assert _time(Plan(trainings, 1, seconds), 1) == (
+    assert _describe_time(StudyPlan(trainings, 1, seconds), 1) == (
         f"{told} of training for the other 2, 1 at once; fits and robustness not counted"
     )
 
@@ -57,14 +57,14 @@ def test_the_time_is_told_in_words_that_fit_it(seconds, told):
     ],
 )
 def test_a_word_is_text_with_quotes_and_without(given, value):
-    assert _changes([f"data.name={given}"]) == {"data": {"name": value}}
+    assert _parse_changes([f"data.name={given}"]) == {"data": {"name": value}}
 
 
 def test_trainings_of_different_settings_are_told_apart():
     pools = [Pool("closed-form", 3, 25), Pool("closed-form", 3, 25, components=4)]
     given = [training(pool) for pool in pools]
     given += [training(pools[0], network="resnet18", placement=each) for each in PLACEMENTS]
-    told = [in_words(each.facts) for each in given]
+    told = [describe_training(each.facts) for each in given]
     assert len(set(told)) == len(told)
 
 
@@ -77,7 +77,7 @@ def test_runs_that_can_be_no_folder_are_refused_in_one_line(tmp_path, given):
 
 
 def test_images_that_are_too_few_are_known_before_anything_is_trained(tmp_path, monkeypatch):
-    monkeypatch.setattr(Trial, "run", None)
+    monkeypatch.setattr(TrainingJob, "run", None)
     done = study("demo", "--runs", tmp_path / "runs", "--set", "data.options.train_size=12")
     assert done.exit_code == 2 and " among the 12 training images, wanted two" in done.stderr
     assert not (tmp_path / "runs").exists()
@@ -97,7 +97,7 @@ def test_images_that_are_too_few_are_known_before_anything_is_trained(tmp_path, 
 def test_a_file_for_results_is_tried_before_anything_is_trained(
     tmp_path, monkeypatch, given, message
 ):
-    monkeypatch.setattr(Trial, "run", None)
+    monkeypatch.setattr(TrainingJob, "run", None)
     (tmp_path / "folder").mkdir()
     (tmp_path / "note.txt").write_text("a note")
     (tmp_path / "older.csv").write_text(",".join(COLUMNS[:-1]) + "\n")

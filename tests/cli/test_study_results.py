@@ -6,9 +6,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from foveapool.cli.study import _lacking, study_command
+from foveapool.cli.study import _list_lacking, study_command
 from foveapool.records import ERROR, LESS, P_VALUE, VALIDATION, Row, read_rows
-from foveapool.report.tables import latest
+from foveapool.report.tables import latest_rows
 
 from ..study.small import TINY
 
@@ -82,20 +82,22 @@ def test_what_the_study_came_to_last_is_what_a_reader_finds(finished, rows):
     halved = TINY.replace("parts = 1", "parts = 2\nhalving = { parts = 1, keep = 1 }")
     (finished / "halved.toml").write_text(halved)
     assert study(finished, preset="halved.toml").exit_code == 0
-    wanted = latest(read_rows(path))
+    wanted = latest_rows(read_rows(path))
     assert study(finished, "--set", "recipe.lr=0.1", preset="halved.toml").exit_code == 0
-    assert str(latest(read_rows(path))) != str(wanted)
+    assert str(latest_rows(read_rows(path))) != str(wanted)
     once, twice = [], []
     for found in (once, twice):
         assert study(finished, preset="halved.toml").exit_code == 0
         found += read_rows(path)
-        assert [row.values for row in latest(found)] == [row.values for row in wanted]
+        assert [row.values for row in latest_rows(found)] == [row.values for row in wanted]
     assert len(once) == len(twice)
 
 
 def told_of(path):
     """What a reader finds of the pooling, by metric."""
-    return {row.metric: row.values for row in latest(read_rows(path)) if row.pooling != "baseline"}
+    return {
+        row.metric: row.values for row in latest_rows(read_rows(path)) if row.pooling != "baseline"
+    }
 
 
 def test_a_study_done_again_leaves_no_difference_of_older_errors(finished, rows):
@@ -136,6 +138,6 @@ def test_a_setting_is_said_again_as_a_whole(metric):
         for row in there
         if (row.pooling, row.metric) != ("sgd", P_VALUE)
     ]
-    added = _lacking(again, there)
-    assert added == again[1:4] and latest([*there, *added]) == again
-    assert _lacking(again, [*there, *added]) == []
+    added = _list_lacking(again, there)
+    assert added == again[1:4] and latest_rows([*there, *added]) == again
+    assert _list_lacking(again, [*there, *added]) == []

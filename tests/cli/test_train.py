@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 from foveapool.cli import train as command
 from foveapool.cli.main import application
 from foveapool.data.registry import load_data
-from foveapool.study.loading import trained_network
+from foveapool.study.loading import load_trained_network
 from foveapool.training.checkpoint import CHECKPOINT, RunFolder
-from foveapool.training.recipe import Recipe, paper_recipe
+from foveapool.training.recipe import Recipe, get_paper_recipe
 
 from ..training.toys import toy_data
 from .killed import killed_after_an_epoch
@@ -66,7 +66,7 @@ def test_the_seed_gives_other_weights(tmp_path):
 
 def test_flags_stand_over_a_file_and_that_over_the_paper(tmp_path):
     flags = dict.fromkeys(["lr", "epochs", "milestones"])
-    assert command._recipe(None, "resnet18", "cifar10", flags) == paper_recipe(
+    assert command._recipe(None, "resnet18", "cifar10", flags) == get_paper_recipe(
         "resnet18", "cifar10"
     )
     path = tmp_path / "mine.toml"
@@ -183,7 +183,7 @@ def test_images_of_many_sizes_are_trained_on_and_measured_at_one(tmp_path, monke
     assert done.exit_code == 0, done.output
     fitted = CliRunner().invoke(application(), ["fit", str(tmp_path / "run"), "--device", "cpu"])
     assert fitted.exit_code == 0, fitted.output
-    assert trained_network(tmp_path / "run").data.test.images.shape[2:] == (16, 16)
+    assert load_trained_network(tmp_path / "run").data.test.images.shape[2:] == (16, 16)
 
 
 def test_the_layout_of_data_of_ones_own_is_in_the_help():

@@ -7,7 +7,13 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from foveapool.data.batches import Feed, assemble, epoch_plan, plain_batches, resident
+from foveapool.data.batches import (
+    Feed,
+    assemble_batch,
+    draw_epoch_plan,
+    iterate_batches,
+    load_resident,
+)
 from foveapool.data.images import Augmentation, DataSet, Images
 
 CLASSES = ("a", "b", "c")
@@ -24,13 +30,13 @@ def toy(normalisation="channel", augmentation=None, train=20):
 
 
 def whole(part):
-    batches = list(plain_batches(part, 3))
+    batches = list(iterate_batches(part, 3))
     return torch.cat([x for x, _ in batches]), torch.cat([y for _, y in batches])
 
 
 def test_channels_are_normalised_by_the_training_images_alone():
     data = toy("channel")
-    train, test = (whole(part)[0] for part in resident(data, "cpu"))
+    train, test = (whole(part)[0] for part in load_resident(data, "cpu"))
     torch.testing.assert_close(train.mean((0, 2, 3)), torch.zeros(3), atol=1e-5, rtol=0)
     torch.testing.assert_close(train.std((0, 2, 3), correction=0), torch.ones(3))
     pixels = data.train.images.float()
@@ -41,7 +47,7 @@ def test_channels_are_normalised_by_the_training_images_alone():
 
 def test_images_are_normalised_each_by_itself():
     data = toy("image")
-    for part, source in zip(resident(data, "cpu"), (data.train, data.test), strict=True):
+    for part, source in zip(load_resident(data, "cpu"), (data.train, data.test), strict=True):
         x, y = whole(part)
         pixels = source.images.float()
         mean = pixels.mean((1, 2, 3), keepdim=True)
@@ -64,7 +70,7 @@ def test_statistics_of_many_images_are_exact_and_take_little_memory(monkeypatch)
         return wide
 
     monkeypatch.setattr(torch.Tensor, "long", counted)
-    train, _ = resident(DataSet("many", part, part, "image", None), "cpu")
+    train, _ = load_resident(DataSet("many", part, part, "image", None), "cpu")
     # Eight times the bytes: a part at a time, and the one before it.
     assert len(widened) > 4 and most <= 2
     values = pixels.numpy().reshape(5000, -1).astype(np.float64)
@@ -75,34 +81,34 @@ def test_statistics_of_many_images_are_exact_and_take_little_memory(monkeypatch)
 @pytest.mark.parametrize("normalisation", ["channel", "image"])
 def test_an_image_that_does_not_vary_becomes_zero(normalisation):
     flat = Images(torch.full((4, 3, 8, 6), 90, dtype=torch.uint8), torch.zeros(4).long(), CLASSES)
-    train, _ = resident(DataSet("flat", flat, flat, normalisation, None), "cpu")
+    train, _ = load_resident(DataSet("flat", flat, flat, normalisation, None), "cpu")
     assert whole(train)[0].abs().max() < 1e-5
 
 
 def test_a_plan_holds_every_image_once_and_hangs_on_seed_and_epoch_alone():
     augmentation = Augmentation(pad=4, flip=True)
-    plan = epoch_plan(500, seed=1, epoch=2, augmentation=augmentation)
+    plan = draw_epoch_plan(500, seed=1, epoch=2, augmentation=augmentation)
     assert sorted(plan[:, 0].tolist()) == list(range(500))
     assert (plan[:, 1:3].amin(), plan[:, 1:3].amax()) == (-4, 4)
     assert 200 < plan[:, 3].sum() < 300
     torch.manual_seed(7)
-    assert torch.equal(plan, epoch_plan(500, 1, 2, augmentation))
+    assert torch.equal(plan, draw_epoch_plan(500, 1, 2, augmentation))
     for seed, epoch in ((1, 3), (2, 2), (12, 2)):
-        assert not torch.equal(plan[:, 0], epoch_plan(500, seed, epoch, augmentation)[:, 0])
+        assert not torch.equal(plan[:, 0], draw_epoch_plan(500, seed, epoch, augmentation)[:, 0])
 
 
 def test_without_augmentation_a_plan_moves_nothing():
-    assert epoch_plan(50, 0, 0)[:, 1:].abs().sum() == 0
-    unmirrored = epoch_plan(50, 0, 0, Augmentation(pad=1, flip=False))
+    assert draw_epoch_plan(50, 0, 0)[:, 1:].abs().sum() == 0
+    unmirrored = draw_epoch_plan(50, 0, 0, Augmentation(pad=1, flip=False))
     assert unmirrored[:, 3].sum() == 0 and unmirrored[:, 1:3].abs().sum() > 0
 
 
 @pytest.mark.parametrize("normalisation", ["channel", "image"])
 def test_a_batch_is_padded_with_zeros_cropped_and_mirrored(normalisation):
-    train, _ = resident(toy(normalisation), "cpu")
+    train, _ = load_resident(toy(normalisation), "cpu")
     plain = whole(train)[0]
-    plan = epoch_plan(20, 3, 0, Augmentation(pad=2))
-    got, labels = assemble(train, plan, augmented=True)
+    plan = draw_epoch_plan(20, 3, 0, Augmentation(pad=2))
+    got, labels = assemble_batch(train, plan, augmented=True)
     padded = F.pad(plain, (2, 2, 2, 2))
     for one, label, (index, down, right, mirrored) in zip(got, labels, plan.tolist(), strict=True):
         wanted = padded[index, :, 2 + down : 10 + down, 2 + right : 8 + right]
@@ -111,7 +117,7 @@ def test_a_batch_is_padded_with_zeros_cropped_and_mirrored(normalisation):
 
 
 def test_a_feed_gives_all_but_the_last_few_and_starts_anywhere():
-    train, _ = resident(toy(), "cpu")
+    train, _ = load_resident(toy(), "cpu")
     feed = Feed(train, batch_size=6, seed=0)
     assert feed.steps == 3
 
@@ -130,7 +136,7 @@ def test_a_feed_gives_all_but_the_last_few_and_starts_anywhere():
 
 
 def test_workers_share_a_batch_without_overlap():
-    train, _ = resident(toy(augmentation=Augmentation(1)), "cpu")
+    train, _ = load_resident(toy(augmentation=Augmentation(1)), "cpu")
     feeds = [Feed(train, 6, 0, Augmentation(1), rank, ranks=2) for rank in (0, 1)]
     alone = Feed(train, 6, 0, Augmentation(1))
     for feed in (alone, *feeds):
@@ -147,11 +153,11 @@ def test_workers_share_a_batch_without_overlap():
     ],
 )
 def test_a_batch_that_cannot_be_is_refused(batch_size, ranks, message):
-    train, _ = resident(toy(), "cpu")
+    train, _ = load_resident(toy(), "cpu")
     with pytest.raises(ValueError, match=message):
         Feed(train, batch_size, 0, ranks=ranks)
 
 
 def test_an_unknown_normalisation_is_refused():
     with pytest.raises(ValueError, match=r"toy: got the normalisation 'pixel', wanted channel"):
-        resident(toy("pixel"), "cpu")
+        load_resident(toy("pixel"), "cpu")

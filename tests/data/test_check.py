@@ -7,7 +7,7 @@ from urllib.parse import urlparse
 
 import pytest
 
-from foveapool.data.check import check_counts, check_files, class_counts
+from foveapool.data.check import check_counts, check_files, count_labels
 from foveapool.data.cifar import CIFAR10, CIFAR100
 from foveapool.data.download import file_md5
 from foveapool.data.official import read_official
@@ -57,7 +57,7 @@ def test_labels_that_were_not_published_are_noticed(tmp_path):
     content[0] = (content[0] + 1) % 10
     path.write_bytes(content)
     data = read_official(TINY_CIFAR10, tmp_path)
-    assert sorted(class_counts(data.test)) == [0] + [1] * 8 + [2]
+    assert sorted(count_labels(data.test)) == [0] + [1] * 8 + [2]
     with pytest.raises(ValueError, match=r"cifar10: got \d test images of class \w+, wanted 1 as"):
         check_counts(TINY_CIFAR10, data)
 

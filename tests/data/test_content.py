@@ -2,7 +2,7 @@
 
 import pytest
 
-from foveapool.data.registry import content_of
+from foveapool.data.registry import digest_content
 
 
 @pytest.fixture
@@ -17,15 +17,15 @@ def folder(tmp_path):
 def test_a_file_counts_with_every_byte(tmp_path):
     path = tmp_path / "d.npz"
     path.write_bytes(b"0" * 3_000_000)
-    before = content_of(f"npz:{path}")
+    before = digest_content(f"npz:{path}")
     path.write_bytes(b"0" * 2_999_999 + b"1")
-    assert before and content_of(f"npz:{path}") != before
+    assert before and digest_content(f"npz:{path}") != before
 
 
 def test_a_copy_elsewhere_has_the_same_content(tmp_path):
     for name in ("a", "b"):
         (tmp_path / name).write_bytes(b"the same")
-    assert content_of(f"npz:{tmp_path / 'a'}") == content_of(f"npz:{tmp_path / 'b'}")
+    assert digest_content(f"npz:{tmp_path / 'a'}") == digest_content(f"npz:{tmp_path / 'b'}")
 
 
 @pytest.mark.parametrize(
@@ -34,8 +34,8 @@ def test_a_copy_elsewhere_has_the_same_content(tmp_path):
 def test_a_folder_counts_with_the_names_and_bytes_of_its_images(folder, change):
     first, second = folder / "train/cat/1.png", folder / "train/cat/5.png"
     second.write_bytes(b"more pixels")
-    before = content_of(f"folder:{folder}")
-    assert before == content_of(f"folder:{folder}")
+    before = digest_content(f"folder:{folder}")
+    assert before == digest_content(f"folder:{folder}")
     if change == "added":
         (folder / "train/cat/6.png").write_bytes(b"pixels")
     elif change == "removed":
@@ -50,41 +50,41 @@ def test_a_folder_counts_with_the_names_and_bytes_of_its_images(folder, change):
         # The same bytes in all, divided otherwise among the two.
         first.write_bytes(b"pixelsm")
         second.write_bytes(b"ore pixels")
-    assert content_of(f"folder:{folder}") != before
+    assert digest_content(f"folder:{folder}") != before
 
 
 @pytest.mark.parametrize("linked", [".", "train", "train/cat", "train/cat/1.png"])
 def test_links_count_with_what_is_read_through_them(folder, tmp_path, linked):
-    plain = content_of(f"folder:{folder}")
+    plain = digest_content(f"folder:{folder}")
     away = tmp_path / "away"
     (folder / linked).rename(away)
     (folder / linked).symlink_to(away)
-    assert content_of(f"folder:{folder}") == plain
+    assert digest_content(f"folder:{folder}") == plain
     (folder / "train/cat/1.png").write_bytes(b"pixelz")
-    assert content_of(f"folder:{folder}") not in ("", plain)
+    assert digest_content(f"folder:{folder}") not in ("", plain)
 
 
 def test_files_that_are_not_read_do_not_count(folder):
-    before = content_of(f"folder:{folder}")
+    before = digest_content(f"folder:{folder}")
     for name in (".DS_Store", "train/Thumbs.db", "train/cat/.DS_Store", "train/.cache/7.png"):
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_bytes(b"junk")
-    assert content_of(f"folder:{folder}") == before
+    assert digest_content(f"folder:{folder}") == before
 
 
 def test_a_link_that_leads_nowhere_is_named(folder):
     (folder / "train/cat/1.png").unlink()
     (folder / "train/cat/1.png").symlink_to("nothing.png")
     with pytest.raises(OSError, match=r"cat.1\.png: could not be read .*remove it or put it back"):
-        content_of(f"folder:{folder}")
+        digest_content(f"folder:{folder}")
 
 
 def test_a_folder_that_cannot_be_data_says_so_as_reading_it_would(folder):
     (folder / "train/eel").mkdir()
     with pytest.raises(ValueError, match="only one of train and test has eel"):
-        content_of(f"folder:{folder}")
+        digest_content(f"folder:{folder}")
 
 
 @pytest.mark.parametrize("name", ["svhn", "street-digits", "npz:nowhere.npz", "folder:nowhere"])
 def test_other_data_and_what_is_not_there_have_none(name):
-    assert content_of(name) == ""
+    assert digest_content(name) == ""

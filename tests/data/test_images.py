@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from foveapool.data.images import DataSet, Images, held_out, subset
+from foveapool.data.images import DataSet, Images, draw_subset, hold_out
 
 
 def numbered(count: int) -> Images:
@@ -25,54 +25,54 @@ def chosen(images: Images) -> list[int]:
 
 @pytest.mark.parametrize(("size", "count"), [(0.2, 40), (7, 7), (0.024, 5), (199, 199)])
 def test_the_rest_and_the_held_out_part_are_the_whole(size, count):
-    rest, out = held_out(numbered(200), size, data_seed=3)
+    rest, out = hold_out(numbered(200), size, data_seed=3)
     assert len(out) == count
     assert sorted(chosen(rest) + chosen(out)) == list(range(200))
 
 
 def test_the_old_order_is_kept():
-    rest, out = held_out(numbered(100), 0.5, data_seed=0)
-    for part in (rest, out, subset(numbered(100), 0.5, 0)):
+    rest, out = hold_out(numbered(100), 0.5, data_seed=0)
+    for part in (rest, out, draw_subset(numbered(100), 0.5, 0)):
         assert chosen(part) == sorted(chosen(part))
 
 
 def test_one_seed_gives_one_part_and_another_seed_another():
     keys = [(0, 0), (0, 1), (1, 0), (1, 1)]
-    parts = [chosen(held_out(numbered(200), 0.2, seed, part)[1]) for seed, part in keys]
-    parts.append(chosen(subset(numbered(200), 0.2, 0)))
+    parts = [chosen(hold_out(numbered(200), 0.2, seed, part)[1]) for seed, part in keys]
+    parts.append(chosen(draw_subset(numbered(200), 0.2, 0)))
     assert len({tuple(part) for part in parts}) == 5
-    assert parts[1] == chosen(held_out(numbered(200), 0.2, 0, 1)[1])
+    assert parts[1] == chosen(hold_out(numbered(200), 0.2, 0, 1)[1])
 
 
 def test_a_seed_means_the_same_images_in_every_version():
-    assert chosen(subset(numbered(200), 6, data_seed=0)) == [0, 72, 124, 136, 151, 167]
-    out = held_out(numbered(200), 6, data_seed=1, part=2)[1]
+    assert chosen(draw_subset(numbered(200), 6, data_seed=0)) == [0, 72, 124, 136, 151, 167]
+    out = hold_out(numbered(200), 6, data_seed=1, part=2)[1]
     assert chosen(out) == [6, 35, 70, 79, 153, 168]
 
 
 def test_every_image_is_as_likely_as_any_other():
     counts = torch.zeros(20)
     for seed in range(2000):
-        counts[held_out(numbered(20), 0.25, seed)[1].labels] += 1
+        counts[hold_out(numbered(20), 0.25, seed)[1].labels] += 1
     # 2000 draws at a quarter each: deviation 19.4; the largest of 20 stays below 4 of them.
     assert (counts - 500).abs().max() < 78
 
 
 def test_five_percent_of_svhn_are_3663_images():
     images = Images(torch.zeros(73257, 1, 1, 1, dtype=torch.uint8), torch.zeros(73257).long(), "0")
-    assert len(subset(images, 0.05, data_seed=0)) == 3663
+    assert len(draw_subset(images, 0.05, data_seed=0)) == 3663
 
 
 @pytest.mark.parametrize("size", [0, -1, 10, 11, 0.0, 1.0, 1.5, -0.5, 0.01, 0.99])
 def test_a_size_that_leaves_a_part_empty_is_refused(size):
     with pytest.raises(ValueError, match=r"size: got .* of the 10 images neither part is empty"):
-        held_out(numbered(10), size, data_seed=0)
+        hold_out(numbered(10), size, data_seed=0)
 
 
 @pytest.mark.parametrize(("seed", "part"), [(-1, 0), (0, -1)])
 def test_a_negative_seed_is_refused(seed, part):
     with pytest.raises(ValueError, match="wanted none below 0"):
-        held_out(numbered(10), 0.5, seed, part)
+        hold_out(numbered(10), 0.5, seed, part)
 
 
 # --- what images must be

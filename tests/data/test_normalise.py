@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from foveapool.data.batches import normaliser, plain_batches, resident
+from foveapool.data.batches import iterate_batches, load_resident, make_normalizer
 
 from ..training.toys import toy_data
 
@@ -11,13 +11,13 @@ from ..training.toys import toy_data
 @pytest.mark.parametrize("normalisation", ["channel", "image"])
 def test_the_test_images_become_what_evaluation_sees(normalisation):
     data = toy_data(normalisation=normalisation)
-    (wanted, _), *_ = plain_batches(resident(data, "cpu")[1])
+    (wanted, _), *_ = iterate_batches(load_resident(data, "cpu")[1])
     images = data.test.images.contiguous(memory_format=torch.channels_last)
-    found = normaliser(data)(images)
+    found = make_normalizer(data)(images)
     assert torch.equal(found, wanted)
     assert found.is_contiguous(memory_format=torch.channels_last)
 
 
 def test_an_image_of_one_colour_becomes_zero():
     grey = torch.full((2, 3, 16, 16), 90, dtype=torch.uint8)
-    assert not normaliser(toy_data(normalisation="image"))(grey).any()
+    assert not make_normalizer(toy_data(normalisation="image"))(grey).any()

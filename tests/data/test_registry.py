@@ -10,7 +10,13 @@ import torch
 from PIL import Image
 
 from foveapool.data import registry
-from foveapool.data.registry import NAMES, load_data, official_set, packed_path, resolve_root
+from foveapool.data.registry import (
+    NAMES,
+    get_official_set,
+    get_packed_path,
+    load_data,
+    resolve_root,
+)
 from foveapool.data.user_data import write_npz
 
 from .oracles import (
@@ -101,7 +107,7 @@ def test_an_unknown_option_is_answered_with_the_options():
 @pytest.mark.parametrize("name", ["street-digits", "npz:x", "folder:PATH"])
 def test_what_was_never_published_has_no_files(name):
     with pytest.raises(ValueError, match="has no published files; cifar10, cifar100, svhn"):
-        official_set(name)
+        get_official_set(name)
 
 
 def test_negative_seeds_are_refused():
@@ -117,7 +123,7 @@ def test_the_default_root_is_below_the_home_folder(monkeypatch):
 
 def test_a_packed_copy_is_read_instead_of_the_published_files(tmp_path):
     small = load_data("street-digits", train_size=20, test_size=10)
-    write_npz(small, packed_path("svhn-reduced", tmp_path, 3))
+    write_npz(small, get_packed_path("svhn-reduced", tmp_path, 3))
     data = load_data("svhn-reduced", tmp_path, 3)
     assert data.name == "svhn-reduced" and torch.equal(data.train.images, small.train.images)
     with pytest.raises(FileNotFoundError):
@@ -126,5 +132,5 @@ def test_a_packed_copy_is_read_instead_of_the_published_files(tmp_path):
 
 def test_a_packed_copy_of_a_whole_set_serves_every_seed(tmp_path):
     small = load_data("street-digits", train_size=20, test_size=10)
-    write_npz(small, packed_path("svhn", tmp_path, 0))
+    write_npz(small, get_packed_path("svhn", tmp_path, 0))
     assert torch.equal(load_data("svhn", tmp_path, 4).train.images, small.train.images)

@@ -7,17 +7,17 @@ import pytest
 import torch
 from torch.nn import functional
 
-from foveapool.data.street_digits import ATLAS, atlas, row_depths, street_digits
+from foveapool.data.street_digits import ATLAS, load_atlas, make_street_digits, row_depths
 
 
 @pytest.fixture(scope="module")
 def train():
-    return street_digits(2000, seed=0)
+    return make_street_digits(2000, seed=0)
 
 
 @pytest.fixture(scope="module")
 def unseen():
-    return street_digits(1000, seed=1)
+    return make_street_digits(1000, seed=1)
 
 
 def grey(digits):
@@ -49,7 +49,7 @@ def test_images_are_bytes_with_labels_of_ten_classes(unseen):
 
 
 def test_the_same_seed_gives_the_same_images(unseen):
-    again = street_digits(1000, seed=1)
+    again = make_street_digits(1000, seed=1)
     assert torch.equal(again.images, unseen.images)
     assert torch.equal(again.labels, unseen.labels)
 
@@ -66,7 +66,7 @@ def test_no_block_repeats_another(train):
 
 @pytest.mark.parametrize("count", [0, 1, 199, 200, 201, 457])
 def test_a_smaller_count_gives_the_first_images(unseen, count):
-    fewer = street_digits(count, seed=1)
+    fewer = make_street_digits(count, seed=1)
     assert torch.equal(fewer.images, unseen.images[:count])
     assert torch.equal(fewer.labels, unseen.labels[:count])
 
@@ -74,7 +74,7 @@ def test_a_smaller_count_gives_the_first_images(unseen, count):
 def test_the_random_state_of_others_is_neither_used_nor_changed(unseen):
     torch.manual_seed(3)
     before = torch.get_rng_state()
-    assert torch.equal(street_digits(10, seed=1).images, unseen.images[:10])
+    assert torch.equal(make_street_digits(10, seed=1).images, unseen.images[:10])
     assert torch.equal(torch.get_rng_state(), before)
 
 
@@ -83,14 +83,14 @@ def test_the_number_of_threads_does_not_matter(unseen):
     try:
         for other in (1, 3):
             torch.set_num_threads(other)
-            assert torch.equal(street_digits(200, seed=1).images, unseen.images[:200])
+            assert torch.equal(make_street_digits(200, seed=1).images, unseen.images[:200])
     finally:
         torch.set_num_threads(threads)
 
 
 @pytest.mark.parametrize("size", [16, 64])
 def test_another_size_shows_the_same_scenes(unseen, size):
-    other = street_digits(50, seed=1, size=size)
+    other = make_street_digits(50, seed=1, size=size)
     assert other.images.shape == (50, 3, size, size)
     assert torch.equal(other.labels, unseen.labels[:50])
     maps = [
@@ -111,7 +111,7 @@ def test_another_size_shows_the_same_scenes(unseen, size):
 )
 def test_bad_arguments_are_named(arguments, message):
     with pytest.raises(ValueError, match=message):
-        street_digits(**arguments)
+        make_street_digits(**arguments)
 
 
 def test_classes_are_about_equally_frequent(train):
@@ -152,7 +152,7 @@ def test_shapes_tell_the_digits_but_pixels_do_not(train, unseen):
 def test_the_atlas_is_small_and_whole():
     assert ATLAS.stat().st_size < 500_000
     assert (ATLAS.parent / "FONTS.txt").is_file()
-    shapes = atlas()
+    shapes = load_atlas()
     fonts = len(shapes.widths)
     assert shapes.depths.shape[:2] == shapes.widths.shape == (fonts, 10)
     assert fonts >= 20
@@ -169,7 +169,7 @@ def test_the_atlas_is_small_and_whole():
 def test_the_list_of_fonts_names_a_licence_for_each():
     lines = (ATLAS.parent / "FONTS.txt").read_text("utf-8").splitlines()
     table = lines[lines.index(next(line for line in lines if line.startswith("font "))) + 1 :]
-    assert len(table) == len(atlas().widths)
+    assert len(table) == len(load_atlas().widths)
     known = ("SIL Open Font License", "Apache License", "GUST Font License", "Bitstream Vera")
     assert all(any(name in line for name in known) and " fonts-" in line for line in table)
 
@@ -178,13 +178,13 @@ def test_a_digit_that_is_not_shown_leaves_nothing():
     u = torch.linspace(-1, 1, 9).expand(1, 9, 9)
     row = torch.zeros(1, dtype=torch.int64), torch.zeros(1, 1, dtype=torch.int64), torch.zeros(1, 1)
     hidden = row_depths(*row, torch.tensor([[False]]), u, u.mT)
-    assert torch.equal(hidden, torch.full_like(u, -atlas().reach))
+    assert torch.equal(hidden, torch.full_like(u, -load_atlas().reach))
     assert row_depths(*row, torch.tensor([[True]]), u, u.mT).max() > 0
 
 
 def test_drawing_loads_neither_matplotlib_nor_pillow():
     program = (
-        "from foveapool.data.street_digits import street_digits; street_digits(1)\n"
+        "from foveapool.data.street_digits import make_street_digits; make_street_digits(1)\n"
         "import sys; print(*sys.modules)"
     )
     command = [sys.executable, "-c", program]

@@ -5,11 +5,11 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from foveapool.networks.build import build
+from foveapool.networks.build import build_network
 from foveapool.networks.cnn import CNN
 from foveapool.networks.resnet import PreActResNet18
-from foveapool.networks.sites import FORMS, PoolingChoice, halved, paths
-from foveapool.pooling.baselines import rival
+from foveapool.networks.sites import FORMS, PoolingChoice, halve_shape, list_paths
+from foveapool.pooling.baselines import baseline_pooling
 from foveapool.pooling.module import LinearPool2d
 
 from ..pooling.shifts import as_mixing, shifts
@@ -26,7 +26,7 @@ EVERYWHERE = pytest.mark.parametrize(
 
 def network(name, *choices):
     """A network of seed 0 whose norms have seen something: as if it had been trained."""
-    found = build(name, seed=0, width=4, in_shape=SIZE, poolings=choices).eval()
+    found = build_network(name, seed=0, width=4, in_shape=SIZE, poolings=choices).eval()
     for key, module in found.named_modules():
         if isinstance(module, nn.BatchNorm2d):
             numbers = torch.Generator().manual_seed(len(key) + ord(key[-1]))
@@ -44,7 +44,7 @@ def rival_at(name):
     """A maker of the rival of that name for a site, with as many components as it wants there."""
 
     def make(site):
-        return rival(name, site.channels, site.in_shape, site.out_shape, site.components)
+        return baseline_pooling(name, site.channels, site.in_shape, site.out_shape, site.components)
 
     return make
 
@@ -64,7 +64,9 @@ def site_of(plain, layer, placement, form, path="main"):
 
 def choice(plain, layer, form, placement, make):
     """The choice with a pooling of its own in each path that the form and the placement give."""
-    own = [make(site_of(plain, layer, placement, form, path)) for path in paths(form, placement)]
+    own = [
+        make(site_of(plain, layer, placement, form, path)) for path in list_paths(form, placement)
+    ]
     return PoolingChoice(layer, own[0], form, placement, *own[1:])
 
 
@@ -129,7 +131,7 @@ def test_in_a_block_each_path_is_pooled_and_the_shortcut_before_its_convolution(
     pooled = network("resnet18", choice(plain, layer, form, placement, rival_at(pool)))
     numbers = torch.Generator().manual_seed(layer)
     block = f"layer{layer + 1}.0"
-    channels, size = 4 * 2 ** (layer - 1), halved(SIZE, layer - 1)
+    channels, size = 4 * 2 ** (layer - 1), halve_shape(SIZE, layer - 1)
     maps = torch.randn(2, channels, *size, generator=numbers)
     wanted = block_by_hand(plain.get_submodule(block), maps, form, placement, BLOCKS[pool])
     torch.testing.assert_close(pooled.get_submodule(block)(maps), wanted, **CLOSE)

@@ -5,19 +5,19 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from foveapool.networks.build import NETWORKS, build, initialise
+from foveapool.networks.build import NETWORKS, build_network, initialize_weights
 from foveapool.networks.cnn import CNN
 from foveapool.networks.resnet import PreActResNet18
 from foveapool.networks.sites import PLACEMENTS
-from foveapool.pooling.baselines import RIVALS, rival
+from foveapool.pooling.baselines import BASELINES, baseline_pooling
 from foveapool.pooling.module import LinearPool2d
-from foveapool.surgery.capture import inputs_of
+from foveapool.surgery.capture import read_inputs
 
 IMAGES = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
 
 
 def pooling_at(site, name="average", components=2):
-    return rival(name, site.channels, site.in_shape, site.out_shape, components)
+    return baseline_pooling(name, site.channels, site.in_shape, site.out_shape, components)
 
 
 def parameters(network):
@@ -37,7 +37,7 @@ def test_the_resnet_has_the_size_of_the_implementation_that_the_paper_names():
 
 
 def test_the_resnet_computes_what_identity_mappings_prescribes():
-    network = build("resnet18", seed=0, width=4).eval()
+    network = build_network("resnet18", seed=0, width=4).eval()
     x = network.stem(IMAGES)
     for stage in (network.layer1, network.layer2, network.layer3, network.layer4):
         for block in stage:
@@ -51,12 +51,12 @@ def test_the_resnet_computes_what_identity_mappings_prescribes():
 @pytest.mark.parametrize("name", NETWORKS)
 @pytest.mark.parametrize("layer", [1, 2, 3])
 def test_the_site_tells_what_reaches_the_layer(name, layer):
-    network = build(name, seed=0, width=4)
+    network = build_network(name, seed=0, width=4)
     network.head.eval()
     before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
     for placement in PLACEMENTS if name == "resnet18" else (None,):
         site = network.site(layer, placement)
-        maps = inputs_of(network, IMAGES, [site.module])[site.module]
+        maps = read_inputs(network, IMAGES, [site.module])[site.module]
         assert tuple(maps.shape) == (2, site.channels, *site.in_shape)
         assert not maps.requires_grad
     assert network.training and not network.head.training
@@ -66,17 +66,17 @@ def test_the_site_tells_what_reaches_the_layer(name, layer):
 
 @pytest.mark.parametrize("placement", PLACEMENTS)
 def test_the_maps_of_a_site_are_those_that_a_pooling_there_reads(placement):
-    plain = build("resnet18", seed=0, width=4)
+    plain = build_network("resnet18", seed=0, width=4)
     pooling = pooling_at(plain.site(2))
-    pooled = build("resnet18", seed=0, width=4, poolings={2: pooling}, placement=placement)
+    pooled = build_network("resnet18", seed=0, width=4, poolings={2: pooling}, placement=placement)
     seen = []
     pooling.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
     pooled.eval()(IMAGES)
     module = plain.site(2, placement).module
-    assert torch.equal(inputs_of(plain, IMAGES, [module])[module], seen[0])
+    assert torch.equal(read_inputs(plain, IMAGES, [module])[module], seen[0])
 
 
-@pytest.mark.parametrize("pooling", RIVALS)
+@pytest.mark.parametrize("pooling", BASELINES)
 def test_any_pooling_goes_into_any_layer_and_learns(pooling):
     for layer in (1, 2, 3):
         site = CNN(width=4).site(layer)
@@ -103,7 +103,7 @@ def test_placements_are_what_they_are_called():
     for placement in PLACEMENTS:
         pooling = pooling_at(PreActResNet18(width=4).site(2))
         network = PreActResNet18(width=4, poolings={2: pooling}, placement=placement)
-        blocks[placement] = initialise(network, 0).layer3[0].eval()
+        blocks[placement] = initialize_weights(network, 0).layer3[0].eval()
     maps = torch.randn(1, 8, 16, 16)
 
     def mean(x):
@@ -141,22 +141,24 @@ def test_a_cnn_takes_as_many_channels_as_its_poolings_give(components):
 
 
 def test_layers_that_networks_share_start_from_the_same_numbers():
-    plain = build("resnet18", seed=3, width=4).state_dict()
+    plain = build_network("resnet18", seed=3, width=4).state_dict()
     for placement in PLACEMENTS:
         pooling = LinearPool2d.random((16, 16), (8, 8), components=2)
         before = pooling.weight.detach().clone()
-        network = build("resnet18", seed=3, width=4, poolings={2: pooling}, placement=placement)
+        network = build_network(
+            "resnet18", seed=3, width=4, poolings={2: pooling}, placement=placement
+        )
         for name, tensor in network.state_dict().items():
             if name in plain and tensor.shape == plain[name].shape:
                 assert torch.equal(tensor, plain[name]), name
         assert torch.equal(pooling.weight, before)
-    other = build("resnet18", seed=4, width=4).state_dict()
+    other = build_network("resnet18", seed=4, width=4).state_dict()
     assert not torch.equal(other["layer4.1.conv2.weight"], plain["layer4.1.conv2.weight"])
 
 
 def test_a_pooling_keeps_the_numbers_it_came_with():
     pooling = pooling_at(CNN(width=4).site(2), "lip")
-    build("cnn", seed=0, width=4, poolings={2: pooling})
+    build_network("cnn", seed=0, width=4, poolings={2: pooling})
     assert pooling.project.weight.abs().max() == 0
 
 
@@ -164,15 +166,15 @@ def test_building_leaves_the_random_numbers_of_others_alone():
     torch.manual_seed(5)
     wanted = torch.rand(3)
     torch.manual_seed(5)
-    build("cnn", seed=1, width=4)
+    build_network("cnn", seed=1, width=4)
     assert torch.equal(torch.rand(3), wanted)
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: build("cn", seed=0), r"network: got 'cn', wanted one of cnn, resnet18.*'cnn'"),
-        (lambda: build("cnn", seed=0, widht=4), r"cnn: got the option 'widht'.*'width'"),
+        (lambda: build_network("cn", seed=0), r"network: got 'cn', wanted one of cnn, res.*'cnn'"),
+        (lambda: build_network("cnn", seed=0, widht=4), r"cnn: got the option 'widht'.*'width'"),
         (lambda: CNN(classes=0), r"classes: got 0, wanted 1"),
         (lambda: CNN(in_shape=(4, 4)), r"in_shape: got \(4, 4\), wanted.*at least 8"),
         (lambda: CNN(poolings={4: nn.MaxPool2d(2)}), r"layer: got 4, wanted 1, 2 or 3"),

@@ -147,7 +147,7 @@ def test_what_does_not_fit_is_refused_and_not_taken_in():
 
 
 def test_sums_that_would_not_fit_into_the_memory_are_refused(monkeypatch):
-    monkeypatch.setattr(least_squares, "free_memory", lambda device: 10**9)
+    monkeypatch.setattr(least_squares, "get_free_memory", lambda device: 10**9)
     small, large = MixingSizes(64, 128, 9), MixingSizes(1024, 2048, 9)
     check_mixing_fits({"a": small}, torch.device("cpu"))
     check_mixing_fits({"a": MixingSizes(1024, 1024, 9, groups=1024)}, torch.device("cpu"))
@@ -157,7 +157,7 @@ def test_sums_that_would_not_fit_into_the_memory_are_refused(monkeypatch):
 
 
 def test_free_memory_is_known_here():
-    free = least_squares.free_memory(torch.device("cpu"))
+    free = least_squares.get_free_memory(torch.device("cpu"))
     assert free is not None and 10**6 < free < 10**14
 
 
@@ -166,10 +166,10 @@ def test_where_linux_does_not_say_what_is_free_all_memory_counts_if_it_is_known(
 ):
     monkeypatch.setattr(least_squares, "Path", lambda name: tmp_path / "absent")
     monkeypatch.setattr("os.sysconf", {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 1000}.__getitem__)
-    assert least_squares.free_memory(torch.device("cpu")) == 4_096_000
+    assert least_squares.get_free_memory(torch.device("cpu")) == 4_096_000
 
     def unknown(name: str) -> int:
         raise ValueError("unrecognized configuration name")
 
     monkeypatch.setattr("os.sysconf", unknown)
-    assert least_squares.free_memory(torch.device("cpu")) is None
+    assert least_squares.get_free_memory(torch.device("cpu")) is None

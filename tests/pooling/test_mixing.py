@@ -10,7 +10,7 @@ from torch import nn
 
 from foveapool import ChannelMixing, LinearPool2d, MixingPool2d
 from foveapool.pooling import mixing as mixing_file
-from foveapool.pooling.mixing import mixing_comes_first, pool_and_mix
+from foveapool.pooling.mixing import is_mixing_first_cheaper, pool_and_mix
 
 from .shifts import LAYERS, twin_of
 
@@ -49,7 +49,7 @@ def test_both_orders_give_the_same_numbers_and_gradients(make, monkeypatch):
     pool = LinearPool2d.random(SIZE, twin.out_shape, twin.mixing.components)
     answers = []
     for first in (True, False):
-        monkeypatch.setattr(mixing_file, "mixing_comes_first", lambda *_, first=first: first)
+        monkeypatch.setattr(mixing_file, "is_mixing_first_cheaper", lambda *_, first=first: first)
         own = MixingPool2d(with_mean(pool, layer.in_channels).double(), copy.deepcopy(twin.mixing))
         maps = maps_for(layer).requires_grad_()
         answer = own(maps)
@@ -61,8 +61,8 @@ def test_both_orders_give_the_same_numbers_and_gradients(make, monkeypatch):
 
 def test_the_cheaper_order_is_taken():
     pool = LinearPool2d.average((8, 8), (4, 4), components=2)
-    assert mixing_comes_first(pool, ChannelMixing(64, 4, 2))
-    assert not mixing_comes_first(pool, ChannelMixing(4, 64, 2))
+    assert is_mixing_first_cheaper(pool, ChannelMixing(64, 4, 2))
+    assert not is_mixing_first_cheaper(pool, ChannelMixing(4, 64, 2))
 
 
 def test_what_is_no_linear_pooling_is_pooled_first():

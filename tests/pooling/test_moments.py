@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from foveapool.pooling.moments import ChannelMoments, Moments
-from foveapool.pooling.validation import random_bins
+from foveapool.pooling.validation import draw_bins
 
 from .oracles import class_maps
 
@@ -75,7 +75,7 @@ def test_batches_of_any_size_give_the_same_moments(cuts):
 def test_only_the_drawn_samples_count():
     maps, labels = class_maps((200, 150, 20))
     moments = of_parts([(maps, labels)], class_cap=60, seed=3).compute()
-    drawn = random_bins(torch.arange(len(maps)), seed=3) < moments.bins[labels]
+    drawn = draw_bins(torch.arange(len(maps)), seed=3) < moments.bins[labels]
     assert labels[drawn].bincount().tolist() == moments.counts.tolist()
     assert int(moments.counts[2]) == 20 and int(moments.counts.max()) <= 60
     assert_equal_to_numpy(moments, maps[drawn])

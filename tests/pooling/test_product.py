@@ -9,7 +9,7 @@ from torch.autograd import forward_ad
 from torch.utils.flop_counter import FlopCounterMode
 
 from foveapool.pooling import functional
-from foveapool.pooling.functional import own_product, pooled_by_sample
+from foveapool.pooling.functional import multiply_by_sample, pool_by_sample
 from foveapool.pooling.module import LinearPool2d
 
 ROWS, INPUTS = 6, 10
@@ -37,8 +37,10 @@ def test_it_is_the_formula_and_leaves_its_operands_alone(batch, channels, dtype)
     given = operands(batch, channels, dtype)
     before = [each.clone() for each in given]
     tolerance = {"rtol": 2e-2, "atol": 5e-2} if dtype == torch.bfloat16 else {}
-    torch.testing.assert_close(own_product(*given), formula(*given), **tolerance)
-    torch.testing.assert_close(own_product(*given[:2], None), formula(*given[:2]), **tolerance)
+    torch.testing.assert_close(multiply_by_sample(*given), formula(*given), **tolerance)
+    torch.testing.assert_close(
+        multiply_by_sample(*given[:2], None), formula(*given[:2]), **tolerance
+    )
     for each, copy in zip(given, before, strict=True):
         assert torch.equal(each, copy)
 
@@ -47,16 +49,16 @@ def test_a_bias_that_is_a_view_is_added_as_its_copy_would_be():
     rows, maps, _ = operands()
     wide = torch.arange(48.0, dtype=torch.float64).reshape(4, 12)
     bias = wide[:, ::2].T  # neither contiguous nor at the front of its memory
-    torch.testing.assert_close(own_product(rows, maps, bias), formula(rows, maps, bias))
+    torch.testing.assert_close(multiply_by_sample(rows, maps, bias), formula(rows, maps, bias))
 
 
 def test_a_bias_may_begin_anywhere_in_its_memory_and_be_one_number_for_all_channels():
     rows, maps, bias = operands()
     shifted = torch.cat([bias.flatten()[:1], bias.flatten()])[1:].view_as(bias)
     assert shifted.storage_offset() == 1 and shifted.is_contiguous()
-    torch.testing.assert_close(own_product(rows, maps, shifted), formula(rows, maps, bias))
+    torch.testing.assert_close(multiply_by_sample(rows, maps, shifted), formula(rows, maps, bias))
     narrow = bias[:, :1].clone().requires_grad_()
-    pooled = own_product(rows, maps, narrow)
+    pooled = multiply_by_sample(rows, maps, narrow)
     torch.testing.assert_close(pooled, formula(rows, maps, narrow))
     pooled.sum().backward()
     assert narrow.grad.shape == narrow.shape
@@ -65,16 +67,18 @@ def test_a_bias_may_begin_anywhere_in_its_memory_and_be_one_number_for_all_chann
 @pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
 def test_derivatives_are_those_of_finite_differences_and_of_second_order_too(dtype):
     given = operands(dtype=dtype, requires_grad=True)
-    assert torch.autograd.gradcheck(own_product, given, check_batched_grad=True)
-    assert torch.autograd.gradgradcheck(own_product, given)
-    assert torch.autograd.gradcheck(lambda rows, maps: own_product(rows, maps, None), given[:2])
+    assert torch.autograd.gradcheck(multiply_by_sample, given, check_batched_grad=True)
+    assert torch.autograd.gradgradcheck(multiply_by_sample, given)
+    assert torch.autograd.gradcheck(
+        lambda rows, maps: multiply_by_sample(rows, maps, None), given[:2]
+    )
 
 
 @pytest.mark.parametrize("wanted", [0, 1, 2])
 def test_each_operand_may_be_the_only_one_with_a_gradient(wanted):
     given = operands()
     given[wanted].requires_grad_()
-    own_product(*given).square().sum().backward()
+    multiply_by_sample(*given).square().sum().backward()
     found = [each.grad for each in given]
     (theirs,) = torch.autograd.grad(formula(*given).square().sum(), given[wanted])
     torch.testing.assert_close(found[wanted], theirs)
@@ -83,7 +87,7 @@ def test_each_operand_may_be_the_only_one_with_a_gradient(wanted):
 
 def test_a_matrix_may_be_changed_before_the_backward_pass_that_does_not_need_it():
     rows, maps, bias = operands()
-    pooled = own_product(rows.requires_grad_(), maps, bias)
+    pooled = multiply_by_sample(rows.requires_grad_(), maps, bias)
     with torch.no_grad():
         rows.mul_(2)
     pooled.sum().backward()
@@ -93,7 +97,7 @@ def test_a_matrix_may_be_changed_before_the_backward_pass_that_does_not_need_it(
 def test_what_comes_after_may_write_into_the_output():
     rows, maps, bias = operands()
     maps.requires_grad_()
-    pooled = own_product(rows, maps, bias).unflatten(1, (3, 2)).permute(0, 2, 3, 1)
+    pooled = multiply_by_sample(rows, maps, bias).unflatten(1, (3, 2)).permute(0, 2, 3, 1)
     torch.relu_(pooled).sum().backward()
     (theirs,) = torch.autograd.grad(formula(rows, maps, bias).relu().sum(), maps)
     torch.testing.assert_close(maps.grad, theirs)
@@ -103,7 +107,7 @@ def test_a_frozen_matrix_does_not_keep_the_maps_in_memory():
     rows, maps, bias = operands()
     read = maps.requires_grad_() * 1
     kept = weakref.ref(read)
-    pooled = own_product(rows, read, bias)
+    pooled = multiply_by_sample(rows, read, bias)
     del read
     gc.collect()
     assert kept() is None
@@ -116,7 +120,7 @@ def test_multiply_adds_are_counted(trainable):
     rows, maps, bias = operands()
     rows.requires_grad_(trainable)
     with FlopCounterMode(display=False) as counter:
-        own_product(rows, maps, bias)
+        multiply_by_sample(rows, maps, bias)
     assert counter.get_total_flops() == 2 * ROWS * maps.numel()
 
 
@@ -132,11 +136,11 @@ def own_on_the_cpu(monkeypatch):
         raise Seen
 
     monkeypatch.setattr(functional, "DEVICES", ("cpu",))
-    monkeypatch.setattr(functional, "own_product", seen)
+    monkeypatch.setattr(functional, "multiply_by_sample", seen)
 
 
 def pooled(given, trained=False):
-    return pooled_by_sample(*given, trained=trained)
+    return pool_by_sample(*given, trained=trained)
 
 
 @pytest.mark.parametrize("trained", [False, True])
@@ -158,13 +162,13 @@ def test_a_cpu_multiplies_all_samples_at_once_where_they_have_few_channels(
     places, channels, at_once, monkeypatch
 ):
     asked = []
-    plain = functional.pooled_at_once
+    plain = functional.pool_at_once
 
     def watched(*given):
         asked.append(given)
         return plain(*given)
 
-    monkeypatch.setattr(functional, "pooled_at_once", watched)
+    monkeypatch.setattr(functional, "pool_at_once", watched)
     rows, maps = torch.randn(3, places), torch.randn(2, places, channels)
     found = pooled((rows, maps, None))
     torch.testing.assert_close(found, formula(rows, maps), rtol=1e-4, atol=1e-3)
@@ -220,8 +224,10 @@ def test_a_network_with_it_trains_past_a_layer_that_works_in_place(
     pool = LinearPool2d(weight, mean, **shapes, trainable=trainable)
     network = torch.nn.Sequential(torch.nn.Conv2d(3, 32, 1), pool, torch.nn.ReLU(inplace=True))
     x = torch.randn(2, 3, 8, 8).to(memory_format=torch.channels_last)
-    asked, own = [], own_product
-    monkeypatch.setattr(functional, "own_product", lambda *each: asked.append(each) or own(*each))
+    asked, own = [], multiply_by_sample
+    monkeypatch.setattr(
+        functional, "multiply_by_sample", lambda *each: asked.append(each) or own(*each)
+    )
     gradients = []
     for devices in (("cpu",), ("cuda",)):
         monkeypatch.setattr(functional, "DEVICES", devices)

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from foveapool.pooling.baselines import rival
+from foveapool.pooling.baselines import baseline_pooling
 from foveapool.pooling.baselines.convolutions import (
     CoordConvolution,
     FullConvolution,
@@ -201,11 +201,11 @@ def test_a_strided_convolution_leaves_meetings_out() -> None:
 def test_they_start_from_the_default_generator(name: str) -> None:
     def numbers(seed: int) -> Tensor:
         torch.manual_seed(seed)
-        return next(rival(name, 3, (8, 6), (4, 3), 2).parameters()).detach()
+        return next(baseline_pooling(name, 3, (8, 6), (4, 3), 2).parameters()).detach()
 
     torch.testing.assert_close(numbers(1), numbers(1))
     assert not torch.allclose(numbers(1), numbers(2))
-    module = rival(name, 3, (8, 6), (4, 3), 2)
+    module = baseline_pooling(name, 3, (8, 6), (4, 3), 2)
     torch.manual_seed(1)
     module.reset_parameters()
     torch.testing.assert_close(next(module.parameters()).detach(), numbers(1))
@@ -214,7 +214,7 @@ def test_they_start_from_the_default_generator(name: str) -> None:
 @pytest.mark.parametrize("name", ["coordconv", "fconv"])
 def test_they_start_as_torch_starts_a_convolution(name: str) -> None:
     torch.manual_seed(3)
-    weight = rival(name, 3, (8, 6), (4, 3), 2).weight
+    weight = baseline_pooling(name, 3, (8, 6), (4, 3), 2).weight
     torch.manual_seed(3)
     convolution = torch.nn.Conv2d(weight.shape[1], 6, 3, bias=False)
     torch.testing.assert_close(weight, convolution.weight)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from foveapool.pooling import grid
-from foveapool.pooling.baselines import LocalSgdPool, rival
+from foveapool.pooling.baselines import LocalSgdPool, baseline_pooling
 from foveapool.pooling.module import LinearPool2d
 
 from .trained_rivals import LINEAR, Shape, random_maps, sizes, trained
@@ -164,7 +164,7 @@ def test_max_blur_blurs_the_largest_values_of_blocks_from_every_pixel(
 def test_max_blur_of_whole_blocks_is_dense_max_pooling_and_blur() -> None:
     maps = random_maps((8, 6))
     dense = nn.functional.max_pool2d(maps, 2, stride=1)
-    blur = rival("blur", 3, (7, 5), (4, 3)).double()
+    blur = baseline_pooling("blur", 3, (7, 5), (4, 3)).double()
     torch.testing.assert_close(trained("max-blur", (8, 6), (4, 3))(maps), blur(dense))
 
 
@@ -200,13 +200,13 @@ def test_mixed_goes_from_average_to_max(logit: float, limit: str) -> None:
 def test_max_and_average_have_equal_shares_at_first(name: str) -> None:
     maps = random_maps((7, 7))
     largest, average = (trained(limit, (7, 7), (4, 4))(maps) for limit in ("max", "average"))
-    module = rival(name, 3, (7, 7), (4, 4)).double()
+    module = baseline_pooling(name, 3, (7, 7), (4, 4)).double()
     torch.testing.assert_close(module(maps), (largest + average) / 2)
 
 
 def test_lip_starts_as_average_pooling_and_learns_from_there() -> None:
     maps = random_maps((7, 7))
-    module = rival("lip", 3, (7, 7), (4, 4)).double()
+    module = baseline_pooling("lip", 3, (7, 7), (4, 4)).double()
     torch.testing.assert_close(module(maps), trained("average", (7, 7), (4, 4))(maps))
     module(maps).square().sum().backward()
     assert module.get_parameter("project.weight").grad.abs().max() > 0
@@ -214,7 +214,7 @@ def test_lip_starts_as_average_pooling_and_learns_from_there() -> None:
 
 def test_soft_pool_of_huge_values_is_finite_and_their_maximum() -> None:
     maps = torch.tensor([[[[1e4, -1e4, 0.0], [9e3, 0.0, -1e4]]]])
-    pooled = rival("soft", 1, (2, 3), (1, 2))(maps)
+    pooled = baseline_pooling("soft", 1, (2, 3), (1, 2))(maps)
     torch.testing.assert_close(pooled, torch.tensor([[[[1e4, 0.0]]]]))
 
 
@@ -248,8 +248,8 @@ def test_penalty_alone_draws_every_row_to_its_centre() -> None:
 
 
 def test_sgd_is_trainable_and_its_distances_stay_out_of_the_file() -> None:
-    assert isinstance(rival("sgd", 3, (8, 8), (4, 4)), LinearPool2d)
-    local = rival("sgd-local", 3, (8, 8), (4, 4))
+    assert isinstance(baseline_pooling("sgd", 3, (8, 8), (4, 4)), LinearPool2d)
+    local = baseline_pooling("sgd-local", 3, (8, 8), (4, 4))
     assert [parameter.requires_grad for parameter in local.parameters()] == [True]
     assert "distance" not in local.state_dict()
     assert local.to(torch.float64).get_buffer("distance").dtype == torch.float64

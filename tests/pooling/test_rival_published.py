@@ -7,13 +7,13 @@ import torch
 from torch import nn
 
 from foveapool.networks.sites import FORMS
-from foveapool.pooling.baselines import PUBLISHED, RIVALS, published_form, rival
+from foveapool.pooling.baselines import BASELINES, PUBLISHED_FORMS, baseline_pooling, published_form
 
 from .trained_rivals import CONVOLVING, LINEAR, NAMES
 
 
 def test_every_rival_has_one_form_and_nothing_else_has() -> None:
-    assert set(PUBLISHED) == set(RIVALS)
+    assert set(PUBLISHED_FORMS) == set(BASELINES)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -32,7 +32,7 @@ def test_rivals_that_mix_channels_replace_the_convolution_and_others_stand_behin
     assert replaces == (name in CONVOLVING + LINEAR)
     if not replaces:
         # Behind a convolution that has made all channels: one component, channel by channel.
-        pooled = rival(name, 3, (8, 8), (4, 4)).eval()(torch.ones(1, 3, 8, 8))
+        pooled = baseline_pooling(name, 3, (8, 8), (4, 4)).eval()(torch.ones(1, 3, 8, 8))
         torch.testing.assert_close(pooled, torch.ones(1, 3, 4, 4))
 
 
@@ -46,7 +46,7 @@ def test_forms_that_the_papers_tell() -> None:
 
 def test_the_resnet_d_shortcut_is_average_pooling() -> None:
     maps = torch.randn(2, 3, 8, 8)
-    pooled = rival("resnet-d", 3, (8, 8), (4, 4))(maps)
+    pooled = baseline_pooling("resnet-d", 3, (8, 8), (4, 4))(maps)
     torch.testing.assert_close(pooled, nn.functional.avg_pool2d(maps, 2))
 
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from foveapool.pooling.baselines import LocalSgdPool, rival
+from foveapool.pooling.baselines import LocalSgdPool, baseline_pooling
 
 from .trained_rivals import (
     CONVOLVING,
@@ -37,7 +37,7 @@ def seed() -> None:
 def test_channels_and_places_are_as_many_as_of_a_learned_pooling(name: str) -> None:
     # That values are right for one and for two components is asked of each by its formula.
     for in_shape, out_shape in SIZES:
-        pooled = rival(name, 3, in_shape, out_shape, 3)(torch.randn(2, 3, *in_shape))
+        pooled = baseline_pooling(name, 3, in_shape, out_shape, 3)(torch.randn(2, 3, *in_shape))
         assert pooled.shape == (2, 9, *out_shape)
         assert pooled.isfinite().all(), (in_shape, out_shape)
 
@@ -126,14 +126,14 @@ def test_rivals_compile_without_a_graph_break(name: str) -> None:
 
 def test_unknown_name_offers_near_ones() -> None:
     with pytest.raises(ValueError, match=r"'averge'.*did you mean 'average'"):
-        rival("averge", 3, (8, 8), (4, 4))
+        baseline_pooling("averge", 3, (8, 8), (4, 4))
     with pytest.raises(ValueError, match="wanted one of average, max, blur"):
-        rival("stochastic", 3, (8, 8), (4, 4))
+        baseline_pooling("stochastic", 3, (8, 8), (4, 4))
 
 
 @pytest.mark.parametrize("name", KEEPING + CONVOLVING)
 def test_wrong_maps_are_named_with_both_shapes(name: str) -> None:
-    module = rival(name, 3, (8, 8), (4, 4))
+    module = baseline_pooling(name, 3, (8, 8), (4, 4))
     for shape in ((2, 3, 8, 7), (2, 4, 8, 8), (3, 8, 8)):
         with pytest.raises(ValueError) as error:
             module(torch.zeros(shape))
@@ -143,7 +143,7 @@ def test_wrong_maps_are_named_with_both_shapes(name: str) -> None:
 
 @pytest.mark.parametrize("name", LINEAR)
 def test_wrong_map_size_and_channels_of_sgd(name: str) -> None:
-    module = rival(name, 3, (8, 8), (4, 4))
+    module = baseline_pooling(name, 3, (8, 8), (4, 4))
     with pytest.raises(ValueError, match="8, 7"):
         module(torch.zeros(2, 3, 8, 7))
     for channels in (1, 4):
@@ -154,7 +154,7 @@ def test_wrong_map_size_and_channels_of_sgd(name: str) -> None:
 
 
 def test_a_resized_sgd_pooling_still_knows_its_channels() -> None:
-    resized = rival("sgd", 3, (8, 8), (4, 4)).resized((6, 6))
+    resized = baseline_pooling("sgd", 3, (8, 8), (4, 4)).resized((6, 6))
     assert resized(torch.zeros(2, 3, 6, 6)).shape == (2, 3, 3, 3)
     with pytest.raises(ValueError, match="got 4 channels, wanted 3"):
         resized(torch.zeros(2, 4, 6, 6))
@@ -169,23 +169,23 @@ def test_blocks_without_a_pixel_are_refused(name: str) -> None:
     ]
     for in_shape, out_shape, possible in sizes:
         with pytest.raises(ValueError) as error:
-            rival(name, 3, in_shape, out_shape)
+            baseline_pooling(name, 3, in_shape, out_shape)
         assert all(str(part) in str(error.value) for part in (in_shape, out_shape, possible))
 
 
 @pytest.mark.parametrize("in_shape", [(8,), (2, 8, 8), (0, 8)])
 def test_shapes_are_two_positive_sizes(in_shape: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="wanted two positive sizes"):
-        rival("average", 3, in_shape, (4, 4))
+        baseline_pooling("average", 3, in_shape, (4, 4))
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_no_channels_and_no_components_are_refused(name: str) -> None:
     for count in (0, -1):
         with pytest.raises(ValueError, match=f"channels: got {count}, wanted 1 or more"):
-            rival(name, count, (8, 8), (4, 4))
+            baseline_pooling(name, count, (8, 8), (4, 4))
         with pytest.raises(ValueError, match=f"components: got {count}, wanted 1 or more"):
-            rival(name, 3, (8, 8), (4, 4), components=count)
+            baseline_pooling(name, 3, (8, 8), (4, 4), components=count)
 
 
 def test_a_negative_alpha_is_refused() -> None:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foveapool.pooling.moments import ChannelMoments
-from foveapool.pooling.validation import BINS, EQUAL, HALVINGS, kept_bins, random_bins
+from foveapool.pooling.validation import BINS, EQUAL, HALVINGS, count_kept_bins, draw_bins
 
 from .oracles import class_maps
 
@@ -33,20 +33,20 @@ def bin_of(number: int) -> int:
 
 def test_seed_0_gives_the_published_splitmix64_numbers():
     published = [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F, 0xF88BB8A8724C81EC]
-    assert random_bins(torch.arange(4), seed=0).tolist() == [bin_of(x) for x in published]
+    assert draw_bins(torch.arange(4), seed=0).tolist() == [bin_of(x) for x in published]
 
 
 @settings(deadline=None)
 @given(st.lists(whole_numbers, min_size=1, max_size=20), st.integers(-(2**70), 2**70))
 def test_any_id_and_any_seed_have_a_bin(ids, seed):
-    got = random_bins(torch.tensor(ids), seed).tolist()
+    got = draw_bins(torch.tensor(ids), seed).tolist()
     assert got == [bin_by_splitmix64(number, seed) for number in ids]
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2, 12345])
 @pytest.mark.parametrize("stride", [1, 10, 1024])
 def test_bins_are_equally_full_whatever_the_ids_have_in_common(seed, stride):
-    found = random_bins(torch.arange(32_000) * stride, seed).bincount(minlength=BINS)
+    found = draw_bins(torch.arange(32_000) * stride, seed).bincount(minlength=BINS)
     first, others = found[: HALVINGS + 1], found[HALVINGS + 1 :]
     equal = torch.cat((first.sum()[None], others))
     assert len(equal) == EQUAL
@@ -61,7 +61,7 @@ def test_bins_are_equally_full_whatever_the_ids_have_in_common(seed, stride):
 
 def test_two_seeds_agree_as_often_as_chance_has_it():
     ids = torch.arange(32_000)
-    agreements = int((random_bins(ids, 0) == random_bins(ids, 1)).sum())
+    agreements = int((draw_bins(ids, 0) == draw_bins(ids, 1)).sum())
     assert 850 < agreements < 1150
 
 
@@ -71,13 +71,15 @@ def test_two_seeds_agree_as_often_as_chance_has_it():
     st.integers(1, 40),
 )
 def test_a_class_keeps_as_many_leading_bins_as_fit_under_the_cap(counts, cap):
-    for found, bins in zip(kept_bins(torch.tensor(counts), cap).tolist(), counts, strict=True):
+    for found, bins in zip(
+        count_kept_bins(torch.tensor(counts), cap).tolist(), counts, strict=True
+    ):
         assert sum(bins[:found]) <= cap
         assert found == len(bins) or sum(bins[: found + 1]) > cap
 
 
 def test_without_a_cap_every_bin_is_kept():
-    assert kept_bins(torch.full((2, 3), 10**9), None).tolist() == [3, 3]
+    assert count_kept_bins(torch.full((2, 3), 10**9), None).tolist() == [3, 3]
 
 
 @pytest.mark.parametrize("seed", range(5))

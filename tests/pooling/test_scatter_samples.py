@@ -8,7 +8,7 @@ from torch import Tensor
 
 from foveapool.pooling.accumulate import ScatterAccumulator, compute_scatter
 from foveapool.pooling.moments import ChannelMoments
-from foveapool.pooling.validation import BINS, random_bins
+from foveapool.pooling.validation import BINS, draw_bins
 
 from .oracles import algorithm_1, by_frequency, class_maps, distance
 from .scatters import assert_equal
@@ -39,7 +39,7 @@ def test_weightings_agree_where_classes_are_equal():
 
 def drawn(labels: Tensor, ids: Tensor, cap: int, seed: int) -> Tensor:
     """Which samples count: of each class the leading bins whose samples fit under the cap."""
-    bins = random_bins(ids, seed)
+    bins = draw_bins(ids, seed)
     chosen = torch.zeros(len(labels), dtype=torch.bool)
     for q in range(int(labels.max()) + 1):
         taken = torch.zeros_like(chosen)

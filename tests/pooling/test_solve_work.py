@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from foveapool.pooling.eigenproblem import map_blocks, one_thread, share_out
+from foveapool.pooling.eigenproblem import limit_threads, map_blocks, plan_blocks
 from foveapool.pooling.grid import penalty
 from foveapool.pooling.solve import solve_pooling, sweep_pooling
 from foveapool.pooling.solvers import SOLVERS
@@ -65,7 +65,7 @@ def test_a_tight_memory_bound_gives_the_same_operator(solver, window):
 
 def test_blocks_and_threads_shrink_with_the_memory_to_a_single_place(two_threads):
     def shared(memory: int | None, own: bool = False, whole: bool = False) -> tuple[int, int]:
-        return share_out(64, 1024, own, torch.device("cpu"), memory, whole)
+        return plan_blocks(64, 1024, own, torch.device("cpu"), memory, whole)
 
     assert shared(1) == (1, 1)
     found = [step * threads for step, threads in map(shared, [2**n for n in range(20, 34)])]
@@ -80,7 +80,7 @@ def test_blocks_and_threads_shrink_with_the_memory_to_a_single_place(two_threads
     step, threads = shared(2**28, whole=True)
     assert step * threads <= 2**28 / (128 * 1024**2)
     # Nobody who names no bound loses a thread to it.
-    assert share_out(64, 10_000, False, torch.device("cpu"), None, whole=True) == (1, 2)
+    assert plan_blocks(64, 10_000, False, torch.device("cpu"), None, whole=True) == (1, 2)
 
 
 @pytest.fixture
@@ -98,10 +98,10 @@ def thread_counts() -> tuple[int, int]:
 
 
 def test_small_products_take_one_thread_and_large_ones_all(two_threads):
-    with pytest.raises(KeyError), one_thread(256):
+    with pytest.raises(KeyError), limit_threads(256):
         assert torch.get_num_threads() == 1
         raise KeyError
-    with one_thread(4096):
+    with limit_threads(4096):
         assert torch.get_num_threads() == 2
     assert torch.get_num_threads() == 2
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from foveapool.pooling.baselines import rival
+from foveapool.pooling.baselines import baseline_pooling
 
 Shape = tuple[int, int]
 
@@ -33,11 +33,11 @@ def seed() -> None:
 
 
 def spectral(in_shape: Shape, out_shape: Shape) -> nn.Module:
-    return rival("spectral", 2, in_shape, out_shape)
+    return baseline_pooling("spectral", 2, in_shape, out_shape)
 
 
 def diffstride(in_shape: Shape, out_shape: Shape, strides: Sequence[float]) -> nn.Module:
-    module = rival("diffstride", 2, in_shape, out_shape).double()
+    module = baseline_pooling("diffstride", 2, in_shape, out_shape).double()
     with torch.no_grad():
         module.get_parameter("learned_strides").copy_(torch.tensor(strides, dtype=torch.float64))
     return module
@@ -146,7 +146,7 @@ def test_an_open_window_is_spectral_pooling_and_teaches_its_stride_nothing(
 
 
 def test_strides_start_where_the_ramp_crosses_the_edge_of_the_crop() -> None:
-    (strides,) = rival("diffstride", 2, (32, 8), (16, 4)).parameters()
+    (strides,) = baseline_pooling("diffstride", 2, (32, 8), (16, 4)).parameters()
     torch.testing.assert_close(strides.data, torch.tensor([32 / 12, 8 / 2]))
     assert [window(n, 32, 32 / 12, 4) for n in (6, 7, 8)] == [1, 0.75, 0.5]
     assert [window(n, 8, 4, 2) for n in (0, 1, 2)] == [1, 1, 0.5]
@@ -154,7 +154,7 @@ def test_strides_start_where_the_ramp_crosses_the_edge_of_the_crop() -> None:
 
 @pytest.mark.parametrize("out", range(2, 17))
 def test_both_strides_learn_from_the_start_at_every_size(out: int) -> None:
-    module = rival("diffstride", 2, (2 * out, 2 * out), (out, out)).double()
+    module = baseline_pooling("diffstride", 2, (2 * out, 2 * out), (out, out)).double()
     module(random_maps((2 * out, 2 * out))).square().sum().backward()
     assert (module.get_parameter("learned_strides").grad < 0).all()  # narrower, and less is left
 
@@ -182,7 +182,7 @@ def test_gradient_of_strides_is_the_finite_difference(in_shape: Shape, out_shape
 def test_gradient_descent_finds_the_strides_of_another_window() -> None:
     maps = random_maps((16, 16))
     wanted = diffstride((16, 16), (8, 8), (6.0, 2.5))(maps).detach()
-    module = rival("diffstride", 2, (16, 16), (8, 8)).double()
+    module = baseline_pooling("diffstride", 2, (16, 16), (8, 8)).double()
     optimiser = torch.optim.Adam(module.parameters(), lr=0.05)
     for _ in range(200):
         optimiser.zero_grad()
@@ -197,7 +197,7 @@ def test_gradient_descent_finds_the_strides_of_another_window() -> None:
 def test_transforms_are_in_float32_and_the_answer_in_the_type_of_the_maps(
     name: str, dtype: torch.dtype
 ) -> None:
-    module, maps = rival(name, 2, (9, 6), (5, 3)), random_maps((9, 6)).to(dtype)
+    module, maps = baseline_pooling(name, 2, (9, 6), (5, 3)), random_maps((9, 6)).to(dtype)
     wanted = module(maps.float()).to(dtype)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         pooled = module(maps.to(memory_format=torch.channels_last))
@@ -223,5 +223,5 @@ def test_the_inverse_transform_is_given_nothing_that_it_would_have_to_ignore(
 
 @pytest.mark.parametrize("name", ["spectral", "diffstride"])
 def test_an_empty_batch_gives_an_empty_one(name: str) -> None:
-    pooled = rival(name, 2, (8, 6), (4, 3), components=2)(torch.zeros(0, 2, 8, 6))
+    pooled = baseline_pooling(name, 2, (8, 6), (4, 3), components=2)(torch.zeros(0, 2, 8, 6))
     assert pooled.shape == (0, 4, 4, 3)

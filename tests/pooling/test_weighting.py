@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from foveapool.pooling.gram import class_sums, weighted_difference
+from foveapool.pooling.gram import subtract_and_weight, sum_by_class
 
 DEVICES = [
     "cpu",
@@ -28,7 +28,7 @@ def test_the_weighted_difference_has_the_same_bits(device, dtype, channels_last)
     level = maps[0].clone()
     weight = torch.rand(7, 5, 1, generator=generator, dtype=dtype).to(device)
     out = torch.full((7, 5, 12), torch.nan, dtype=dtype, device=device)
-    assert weighted_difference(maps, level, weight, out=out) is out
+    assert subtract_and_weight(maps, level, weight, out=out) is out
     assert torch.equal(out, (maps - level) * weight)
 
 
@@ -38,9 +38,9 @@ def test_class_sums_are_those_of_a_loop_and_repeat_to_the_last_bit(device, class
     generator = torch.Generator().manual_seed(0)
     rows = torch.randn(500, 6, 20, generator=generator).to(device)
     labels = torch.randint(0, 3, (500,), generator=generator).to(device)
-    found = class_sums(rows, labels, classes)
+    found = sum_by_class(rows, labels, classes)
     wanted = torch.stack([rows[labels == q].double().sum(0) for q in range(classes)])
     assert found.shape == (classes, 6, 20)
     torch.testing.assert_close(found.double(), wanted, rtol=0, atol=1e-4)
     assert not found[3:].any()
-    assert torch.equal(class_sums(rows, labels, classes), found)
+    assert torch.equal(sum_by_class(rows, labels, classes), found)

@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from foveapool.pooling.baselines import RIVALS, rival
+from foveapool.pooling.baselines import BASELINES, baseline_pooling
 
 Shape = tuple[int, int]
 
-NAMES = sorted(RIVALS)
+NAMES = sorted(BASELINES)
 LINEAR = ["sgd", "sgd-local"]
 CONVOLVING = ["coordconv", "fconv", "lrlc"]
 KEEPING = [name for name in NAMES if name not in LINEAR + CONVOLVING]  # their channels as they are
@@ -27,7 +27,7 @@ sizes = pytest.mark.parametrize(("in_shape", "out_shape"), SIZES)
 
 def trained(name: str, in_shape: Shape, out_shape: Shape, components: int = 1) -> nn.Module:
     """A rival for three channels in float64 whose parameters are no longer the first ones."""
-    module = rival(name, 3, in_shape, out_shape, components).double()
+    module = baseline_pooling(name, 3, in_shape, out_shape, components).double()
     for parameter in module.parameters():
         nn.init.normal_(parameter)
     return module

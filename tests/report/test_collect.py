@@ -14,12 +14,12 @@ import torch
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.records import ERROR, VALIDATION
 from foveapool.report import operator_files
-from foveapool.report.examples import Examples, examples_path
-from foveapool.report.operator_files import with_examples
-from foveapool.report.page import page
-from foveapool.report.sources import EXAMPLE, account_of, example_account, last_run
+from foveapool.report.examples import Examples, get_examples_path
+from foveapool.report.operator_files import add_examples
+from foveapool.report.page import make_page
+from foveapool.report.sources import EXAMPLE, find_last_run, summarize_example, summarize_run
 from foveapool.study.presets import read_preset
-from foveapool.study.runner import conduct
+from foveapool.study.runner import conduct_study
 
 from ..study.small import WHOLE, engine
 from .pages import Page, operator
@@ -36,7 +36,7 @@ def finished(tmp_path_factory):
     )
     (root / "whole.toml").write_text(text.replace("layers = [2, 3]", "layers = [3]"))
     study = read_preset(str(root / "whole.toml"), LESS_OF_IT)
-    conduct(study, engine(root))
+    conduct_study(study, engine(root))
     return root
 
 
@@ -50,7 +50,7 @@ def results(runs, pattern):
 
 
 def test_a_finished_study_is_told_whole(runs):
-    account = account_of(runs / "studies" / "whole")
+    account = summarize_run(runs / "studies" / "whole")
     assert account.missing == () and account.title == "small"
     errors = {row.pooling: row for row in account.rows if row.metric == ERROR}
     own = [result["error"] for result in results(runs, "*baseline-seed*")]
@@ -64,7 +64,7 @@ def test_a_finished_study_is_told_whole(runs):
 
 
 def test_operators_of_one_fit_share_a_slider(runs):
-    account = account_of(runs / "studies" / "whole")
+    account = summarize_run(runs / "studies" / "whole")
     labels = [family.label.partition(", 8")[0] for family in account.families]
     assert labels[:2] == ["layer 3, seed 0", "layer 3, seed 1"]
     searched = [each for each in account.families if "held-out part 0" in each.label]
@@ -83,7 +83,7 @@ def test_a_half_finished_study_tells_what_is_there(runs):
         path.unlink()
     for path in runs.glob("trainings/*average*"):
         shutil.rmtree(path)
-    account = account_of(folder)
+    account = summarize_run(folder)
     assert "not finished: 14 of the 18 trainings" in account.missing[0]
     errors = {row.pooling: row for row in account.rows}
     assert set(errors) == {"baseline", "closed-form"}
@@ -91,17 +91,17 @@ def test_a_half_finished_study_tells_what_is_there(runs):
     assert errors["baseline"].mean == pytest.approx(statistics.mean(own))
     assert errors["baseline"].deviation == pytest.approx(statistics.stdev(own))
     assert [row.n for row in account.selection if row.pooling == "closed-form"] == [2] * 4
-    assert "The study is not finished" in Page(page([account])).words
+    assert "The study is not finished" in Page(make_page([account])).words
 
 
 def test_a_study_that_has_just_begun_is_told(runs):
     folder = runs / "studies" / "whole"
     shutil.rmtree(runs / "trainings")
     (folder / "rows.csv").unlink()
-    account = account_of(folder)
+    account = summarize_run(folder)
     assert account.rows == () and account.families == ()
     assert any("No operator" in text for text in account.missing)
-    assert "0 finished of 18" in Page(page([account])).words
+    assert "0 finished of 18" in Page(make_page([account])).words
 
 
 def test_damaged_files_are_named_and_the_rest_is_shown(runs):
@@ -113,7 +113,7 @@ def test_damaged_files_are_named_and_the_rest_is_shown(runs):
     other.write_text('{"seed": 0, "setting": {}}')
     rows = runs / "studies" / "whole" / "rows.csv"
     rows.write_text("a,b\n1,2\n")
-    account = account_of(runs / "studies" / "whole")
+    account = summarize_run(runs / "studies" / "whole")
     told = " ".join(account.missing)
     assert "operator-3.safetensors" in told and "training.json is not whole" in told
     assert account.missing[0].startswith("No row of rows.csv can be read")
@@ -124,7 +124,7 @@ def test_damaged_files_are_named_and_the_rest_is_shown(runs):
 
 def test_a_training_is_told(runs):
     (folder,) = runs.glob("trainings/*closed-form-3*-l?-seed0-*")
-    account = account_of(folder)
+    account = summarize_run(folder)
     (result,) = results(runs, folder.name)
     (row,) = account.rows
     assert (row.mean, row.n, row.layer) == (result["error"], 1, "3") and math.isnan(row.deviation)
@@ -137,10 +137,10 @@ def test_a_training_without_operator_or_result_says_so(runs):
     (folder,) = runs.glob("trainings/*baseline-seed0-*")
     (folder / "result.json").unlink()
     (folder / "metrics.jsonl").unlink()
-    account = account_of(folder)
+    account = summarize_run(folder)
     told = " ".join(account.missing)
     assert all(words in told for words in ("not finished", "No epoch", "No operator"))
-    assert "What is missing" in Page(page([account])).words
+    assert "What is missing" in Page(make_page([account])).words
 
 
 @pytest.mark.parametrize("text", ["{", '{"seed": 0, "setting": {}}'])
@@ -148,12 +148,12 @@ def test_a_training_with_a_damaged_note_is_named_by_its_folder(runs, text):
     (folder,) = runs.glob("trainings/*baseline-seed0-*")
     (folder / "training.json").write_text(text)
     with pytest.raises(ValueError, match=re.escape(f"{folder}: training.json")):
-        account_of(folder)
+        summarize_run(folder)
 
 
 def test_a_training_of_any_held_out_part_shows_its_own_operator(runs):
     (folder,) = runs.glob("trainings/*closed-form-3-a5-l1-part1*")
-    account = account_of(folder)
+    account = summarize_run(folder)
     assert len(account.families) == 1
     assert [row.metric for row in account.selection] == [VALIDATION] and account.rows == ()
 
@@ -162,13 +162,13 @@ def test_operator_files_are_told_with_or_without_a_note(tmp_path):
     for alpha in (5.0, 25.0):
         operator(alpha).save(tmp_path / f"operator-3-alpha{alpha:g}.safetensors")
     operator(5.0, norm="l1").save(tmp_path / "operator-2.safetensors")
-    account = account_of(tmp_path)
+    account = summarize_run(tmp_path)
     assert [len(each.operators) for each in account.families] == [1, 2]
     assert account.families[1].label.startswith("layer 3, ")
     assert "No run.json" in account.missing[0]
     (tmp_path / "run.json").write_text('{"network": "cnn", "data_seed": 0}')
-    assert ("data seed", "0") in account_of(tmp_path).facts
-    alone = account_of(tmp_path / "operator-2.safetensors")
+    assert ("data seed", "0") in summarize_run(tmp_path).facts
+    alone = summarize_run(tmp_path / "operator-2.safetensors")
     assert alone.title == "operator-2.safetensors" and alone.missing == ()
 
 
@@ -176,38 +176,38 @@ def test_operators_that_a_page_cannot_carry_are_counted(tmp_path, monkeypatch):
     for alpha in (1, 5, 25):
         operator(alpha).save(tmp_path / f"operator-3-alpha{alpha}.safetensors")
     monkeypatch.setattr(operator_files, "MOST_WEIGHTS", 2 * operator().weight.numel())
-    account = account_of(tmp_path)
+    account = summarize_run(tmp_path)
     assert [len(each.operators) for each in account.families] == [2]
     assert account.missing[0].startswith("1 operators are not on this page")
 
 
 def test_what_is_no_run_is_refused(tmp_path):
     with pytest.raises(ValueError, match="not a run: got no study"):
-        account_of(tmp_path)
+        summarize_run(tmp_path)
     with pytest.raises(FileNotFoundError, match="no such file or folder"):
-        account_of(tmp_path / "nothing")
+        summarize_run(tmp_path / "nothing")
     (tmp_path / "x.safetensors").write_bytes(b"nothing")
     with pytest.raises(ValueError, match="not a whole safetensors file"):
-        account_of(tmp_path / "x.safetensors")
+        summarize_run(tmp_path / "x.safetensors")
     for text in ('{"name": "x"}', '{"facts": {"data": 3}, "trainings": []}', "{", "[]"):
         (tmp_path / "study.json").write_text(text)
         with pytest.raises(ValueError, match="wanted the note of a study"):
-            account_of(tmp_path)
+            summarize_run(tmp_path)
 
 
 def test_the_last_run_is_the_one_in_which_something_was_written_last(runs):
-    assert last_run(runs) == runs / "studies" / "whole"
+    assert find_last_run(runs) == runs / "studies" / "whole"
     # A training that a study asked for is the study's, however late it ends.
     late = next(runs.glob("trainings/*baseline-seed0-*/result.json"))
     os.utime(late, (time.time() + 50,) * 2)
-    assert last_run(runs) == runs / "studies" / "whole"
+    assert find_last_run(runs) == runs / "studies" / "whole"
     other = shutil.copytree(late.parent, runs / "trainings" / "of-nobody")
     os.utime(other / "result.json", (time.time() + 100,) * 2)
-    assert last_run(runs) == other
+    assert find_last_run(runs) == other
     (runs / "studies" / "whole" / "report.html").write_text("a page makes no run newer")
-    assert last_run(runs) == other
+    assert find_last_run(runs) == other
     with pytest.raises(FileNotFoundError, match="no run in it"):
-        last_run(runs / "locks")
+        find_last_run(runs / "locks")
 
 
 def test_examples_are_made_once_and_kept_beside_the_operator(tmp_path):
@@ -219,11 +219,11 @@ def test_examples_are_made_once_and_kept_beside_the_operator(tmp_path):
         images = torch.zeros(8, 3, 4, 4, dtype=torch.uint8)
         return images, torch.rand(8, 6, 8, 10), torch.arange(8) % 2, ("even", "odd")
 
-    first = with_examples(account_of(tmp_path), maps_before)
-    again = with_examples(account_of(tmp_path), maps_before)
+    first = add_examples(summarize_run(tmp_path), maps_before)
+    again = add_examples(summarize_run(tmp_path), maps_before)
     assert asked == [tmp_path / "operator-3.safetensors"]
     assert first.families[0].examples.labels == again.families[0].examples.labels == ("even", "odd")
-    kept = Examples.load(examples_path(asked[0]))
+    kept = Examples.load(get_examples_path(asked[0]))
     assert (kept.maps == first.families[0].examples.maps).all()
 
 
@@ -249,12 +249,12 @@ def test_why_there_are_no_examples_is_said(tmp_path):
         (none, "are gone"),
         (without_scipy, "needs scipy"),
     ):
-        account = with_examples(account_of(tmp_path), maps_before)
+        account = add_examples(summarize_run(tmp_path), maps_before)
         assert words in account.missing[-1] and account.families[0].examples is None
 
 
 def test_the_example_of_the_package_is_small_and_whole():
-    account = example_account()
+    account = summarize_example()
     assert account.missing == ()
     assert [len(family.operators) for family in account.families] == [3, 5]
     assert all(family.examples is not None for family in account.families)

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import foveapool as fp
-from foveapool.report.sources import account_of
+from foveapool.report.sources import summarize_run
 
 from .pages import operator
 
@@ -39,7 +39,7 @@ def names(account):
 
 
 def test_families_have_the_names_of_their_layers(fit):
-    account = account_of(fit)
+    account = summarize_run(fit)
     assert names(account) == ["layers main, short", "layer last"]
     assert [each.operators[0].in_shape for each in account.families] == [(8, 8), (4, 4)]
     assert account.missing == () and account.title == "fit"
@@ -48,17 +48,17 @@ def test_families_have_the_names_of_their_layers(fit):
 
 
 def test_a_file_of_a_fit_has_the_name_of_its_layer(fit):
-    assert names(account_of(fit / "operator-1.safetensors")) == ["layer last"]
+    assert names(summarize_run(fit / "operator-1.safetensors")) == ["layer last"]
 
 
 def test_a_file_that_is_not_of_the_fit_keeps_its_own_name(fit):
     operator().save(fit / "operator-2.safetensors")
-    assert names(account_of(fit)) == ["layers main, short", "layer last", "operator-2"]
+    assert names(summarize_run(fit)) == ["layers main, short", "layer last", "operator-2"]
 
 
 def test_a_missing_file_is_named_and_the_rest_is_shown(fit):
     (fit / "operator-0.safetensors").unlink()
-    account = account_of(fit)
+    account = summarize_run(fit)
     assert names(account) == ["layer last"]
     assert "operator-0.safetensors: no such file" in account.missing[0]
 
@@ -66,7 +66,7 @@ def test_a_missing_file_is_named_and_the_rest_is_shown(fit):
 def test_a_run_folder_with_a_fit_in_it_stays_a_run(fit):
     (fit / "run.json").write_text('{"network": "cnn", "seed": 3}')
     (fit / "metrics.jsonl").write_text('{"epoch": 1, "loss": 0.5}\n')
-    account = account_of(fit)
+    account = summarize_run(fit)
     assert names(account) == ["layers main, short", "layer last"]
     assert dict(account.facts)["seed"] == "3" and len(account.curves) == 1
 
@@ -75,7 +75,7 @@ def test_a_run_folder_with_a_fit_in_it_stays_a_run(fit):
 def test_a_damaged_note_of_a_fit_is_named(fit, text):
     (fit / "estimator.json").write_text(text)
     with pytest.raises(ValueError, match=re.escape(f"{fit / 'estimator.json'}: ")) as error:
-        account_of(fit)
+        summarize_run(fit)
     assert "wanted what ClosedFormPooling.save wrote" in str(error.value)
 
 
@@ -83,7 +83,7 @@ def test_layers_come_as_the_network_has_them(fit):
     note = json.loads((fit / "estimator.json").read_text())
     note["operators"] = dict(reversed(note["operators"].items()))
     (fit / "estimator.json").write_text(json.dumps(note))
-    assert names(account_of(fit)) == ["layer last", "layers short, main"]
+    assert names(summarize_run(fit)) == ["layer last", "layers short, main"]
 
 
 def test_an_adapter_is_told_what_can_be_done_with_it(tmp_path):
@@ -92,4 +92,4 @@ def test_an_adapter_is_told_what_can_be_done_with_it(tmp_path):
     fp.save(model, tmp_path)
     for path in (tmp_path, tmp_path / "adapter_model.safetensors"):
         with pytest.raises(ValueError, match=re.escape(f"foveapool figures operator {path}")):
-            account_of(path)
+            summarize_run(path)

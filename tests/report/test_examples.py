@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from foveapool.pooling.storage import save_tensors
-from foveapool.report.examples import Examples, choose_examples, examples_path
+from foveapool.report.examples import Examples, choose_examples, get_examples_path
 
 
 def seen(count=40, classes=4, channels=6):
@@ -45,8 +45,8 @@ def test_the_file_gives_back_what_was_saved(tmp_path):
 
 
 def test_examples_lie_beside_their_operator():
-    assert examples_path(Path("a/operator-2.safetensors")) == Path("a/examples-2.safetensors")
-    assert examples_path(Path("pool.safetensors")) == Path("examples-pool.safetensors")
+    assert get_examples_path(Path("a/operator-2.safetensors")) == Path("a/examples-2.safetensors")
+    assert get_examples_path(Path("pool.safetensors")) == Path("examples-pool.safetensors")
 
 
 def test_another_file_is_refused(tmp_path):

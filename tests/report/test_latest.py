@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from foveapool.records import CE, ERROR, LESS, P_VALUE, VALIDATION, Row, moments
-from foveapool.report.tables import distinct, error_table, latest
+from foveapool.records import CE, ERROR, LESS, P_VALUE, VALIDATION, Row, summarize_values
+from foveapool.report.tables import distinct_rows, error_table, latest_rows
 
 
 def lines(table):
@@ -14,12 +14,12 @@ def lines(table):
 
 def measured(study, *values, **columns):
     place = {"network": "cnn", "data": "svhn", "pooling": "baseline"}
-    return Row(study=study, metric=ERROR, **{**place, **moments(values), **columns})
+    return Row(study=study, metric=ERROR, **{**place, **summarize_values(values), **columns})
 
 
 BASE = measured("s", 20.0, 22.0)
 OWN = measured("s", 18.0, 21.0, pooling="closed-form", layer="2", placement="main", alpha="5")
-LESS_OF_OWN = replace(OWN, metric=LESS, **moments((-2.0, -1.0)))
+LESS_OF_OWN = replace(OWN, metric=LESS, **summarize_values((-2.0, -1.0)))
 P_OF_OWN = replace(OWN, metric=P_VALUE, mean=0.205, deviation=0.0, values="")
 TABLE = [BASE, OWN, LESS_OF_OWN, P_OF_OWN]
 
@@ -27,11 +27,11 @@ TABLE = [BASE, OWN, LESS_OF_OWN, P_OF_OWN]
 @pytest.mark.parametrize(
     "again",
     [
-        [replace(OWN, **moments((100.0, 21.0)))],  # one diverged
-        [replace(OWN, **moments((18.0,)))],  # a single seed has no pairs
-        [replace(OWN, **moments((18.0, 21.0, 19.0)))],  # the baseline's third is to come
-        [replace(BASE, **moments((20.0, 100.0)))],
-        [replace(BASE, **moments((20.0,)))],
+        [replace(OWN, **summarize_values((100.0, 21.0)))],  # one diverged
+        [replace(OWN, **summarize_values((18.0,)))],  # a single seed has no pairs
+        [replace(OWN, **summarize_values((18.0, 21.0, 19.0)))],  # the baseline's third is to come
+        [replace(BASE, **summarize_values((20.0, 100.0)))],
+        [replace(BASE, **summarize_values((20.0,)))],
     ],
 )
 def test_a_difference_counts_no_longer_than_the_errors_that_it_is_of(again):
@@ -41,7 +41,10 @@ def test_a_difference_counts_no_longer_than_the_errors_that_it_is_of(again):
 
 def test_a_p_counts_no_longer_than_its_difference():
     # All differences are the same: nothing is there to test.
-    equal = [replace(OWN, **moments((19.0, 21.0))), replace(OWN, metric=LESS, **moments((-1, -1)))]
+    equal = [
+        replace(OWN, **summarize_values((19.0, 21.0))),
+        replace(OWN, metric=LESS, **summarize_values((-1, -1))),
+    ]
     line = lines(error_table([*TABLE, *equal]))[1]
     assert (line["less baseline"], line["p"]) == ("-1.00 +- 0.00", "-")
 
@@ -52,9 +55,12 @@ def test_a_p_counts_no_longer_than_its_difference():
         TABLE,
         [*TABLE[1:], BASE],  # a study may have its baseline anywhere
         [*TABLE, *TABLE],
-        [*TABLE, replace(BASE, **moments((20.0, 22.0, 24.0)))],  # the pairs are as they were
-        [*TABLE, replace(BASE, study="t", **moments((30.0, 32.0)))],
-        [replace(OWN, **moments((100.0, 21.0))), *TABLE],
+        [
+            *TABLE,
+            replace(BASE, **summarize_values((20.0, 22.0, 24.0))),
+        ],  # the pairs are as they were
+        [*TABLE, replace(BASE, study="t", **summarize_values((30.0, 32.0)))],
+        [replace(OWN, **summarize_values((100.0, 21.0))), *TABLE],
         TABLE[1:],
     ],
 )
@@ -66,31 +72,33 @@ def test_a_difference_that_is_of_the_last_errors_counts(rows):
 def test_what_was_counted_beside_an_older_error_is_gone_but_not_its_search():
     looked = replace(OWN, metric=VALIDATION)
     rows = [looked, OWN, replace(OWN, metric="trainings that diverged", values=""), OWN]
-    assert latest(rows) == [looked, OWN]
+    assert latest_rows(rows) == [looked, OWN]
 
 
 def test_a_ratio_to_a_baseline_goes_with_the_difference_from_it():
     ratio = replace(OWN, metric=f"{CE}, fog", mean=97.0, values="")
-    assert ratio in latest([*TABLE, ratio])
-    assert ratio not in latest([*TABLE, ratio, replace(BASE, **moments((40.0, 44.0)))])
-    assert ratio not in latest([*TABLE, ratio, OWN])
+    assert ratio in latest_rows([*TABLE, ratio])
+    assert ratio not in latest_rows(
+        [*TABLE, ratio, replace(BASE, **summarize_values((40.0, 44.0)))]
+    )
+    assert ratio not in latest_rows([*TABLE, ratio, OWN])
 
 
 def test_rows_that_stand_before_the_only_error_count():
     """As in a file that someone has sorted."""
     rows = sorted(TABLE, key=lambda row: row.metric)
-    assert rows[0].metric == LESS and latest(rows) == rows
+    assert rows[0].metric == LESS and latest_rows(rows) == rows
 
 
 def test_trainings_that_studies_share_count_once_with_the_study_that_has_most():
     rows = [measured("few", 2.0, 3.0), measured("more", 2.0, 3.0, 7.0), measured("also", 2.0, 3.0)]
-    assert [each.study for each in distinct(rows)] == ["more"]
+    assert [each.study for each in distinct_rows(rows)] == ["more"]
 
 
 def test_rows_of_one_setting_stay_apart_where_something_else_was_measured():
     rows = [measured("a", 2.0, 3.0), measured("b", 2.5, 3.0), measured("a", 2.0, 3.0, batch="64")]
     rows += [measured("a", 2.0, 3.0, components="4"), measured("a", 2.0, 3.0, epochs="15")]
-    assert distinct(rows) == rows
+    assert distinct_rows(rows) == rows
     bare = [replace(each, values="") for each in rows[:2]]
-    assert distinct(bare) == bare
-    assert distinct([bare[0], replace(bare[0], study="c")]) == bare[:1]
+    assert distinct_rows(bare) == bare
+    assert distinct_rows([bare[0], replace(bare[0], study="c")]) == bare[:1]

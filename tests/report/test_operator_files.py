@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from foveapool.report.describe import TrainingFolder
-from foveapool.report.operator_files import file_families, training_families
-from foveapool.report.sources import account_of
+from foveapool.report.operator_files import read_families, read_training_families
+from foveapool.report.sources import summarize_run
 from foveapool.study.setting import Pool
 
 from ..study.small import training
@@ -34,7 +34,7 @@ def kept(folder, *pools, **more):
 
 def labels(*trainings):
     missing = []
-    found = training_families(trainings, missing)
+    found = read_training_families(trainings, missing)
     assert not missing
     return {each.label.replace(", 8\xd78 \u2192 4\xd74", ""): each.operators for each in found}
 
@@ -109,7 +109,7 @@ def test_files_that_differ_in_a_setting_have_names_of_their_own(tmp_path, choice
     paths = [tmp_path / f"operator-3-alpha{alpha}.safetensors" for alpha in (5, 25)]
     for each, path in zip((usual, other), paths, strict=True):
         each.save(path)
-    first, second = file_families(paths, [])
+    first, second = read_families(paths, [])
     ((name, value),) = choice.items()
     assert second.label == f"{first.label}, {name} {value}"
-    assert len({each.label for each in account_of(tmp_path).families}) == 2
+    assert len({each.label for each in summarize_run(tmp_path).families}) == 2

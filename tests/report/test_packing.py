@@ -10,7 +10,7 @@ import torch
 import foveapool as fp
 from foveapool.pooling.grid import penalty
 from foveapool.report.examples import Examples
-from foveapool.report.markup import in_bytes, packed_examples, packed_operator
+from foveapool.report.markup import pack_examples, pack_operator, quantize_to_bytes
 
 from .pages import operator, unpacked
 
@@ -19,7 +19,7 @@ MOST_BYTES = 600_000
 
 def test_a_weight_loses_at_most_half_a_step_of_its_row():
     found = operator()
-    packed = packed_operator(found)
+    packed = pack_operator(found)
     rows = unpacked(packed["rows"], np.int8).reshape(2, 20, 80).astype(float)
     scales = unpacked(packed["scales"], np.float32).reshape(2, 20, 1)
     largest = found.weight.abs().amax(-1, keepdim=True).numpy()
@@ -31,7 +31,7 @@ def test_a_weight_loses_at_most_half_a_step_of_its_row():
 
 def test_all_other_numbers_are_the_operators():
     found = operator(norm="l1")
-    packed = packed_operator(found)
+    packed = pack_operator(found)
     assert (packed["alpha"], packed["norm"], packed["components"]) == (5.0, "l1", 2)
     assert [packed[key] for key in ("height", "width", "outHeight", "outWidth")] == [8, 10, 4, 5]
     for key, values in (
@@ -48,14 +48,14 @@ def test_all_other_numbers_are_the_operators():
 
 
 def test_a_row_of_zeros_stays_zero():
-    rows, scales = in_bytes(torch.zeros(1, 2, 3))
+    rows, scales = quantize_to_bytes(torch.zeros(1, 2, 3))
     assert not rows.any() and not scales.any()
 
 
 def test_half_precision_is_as_good_as_single():
     found = operator()
-    half = packed_operator(replace(found, weight=found.weight.half()))
-    whole = packed_operator(found)
+    half = pack_operator(replace(found, weight=found.weight.half()))
+    whole = pack_operator(found)
     np.testing.assert_allclose(
         unpacked(half["radius"], np.float32), unpacked(whole["radius"], np.float32), rtol=1e-2
     )
@@ -66,7 +66,7 @@ def test_a_map_on_a_line_is_one_row_high():
     maps = (
         torch.randn(60, 2, 12, generator=torch.Generator().manual_seed(0)) + labels[:, None, None]
     )
-    packed = packed_operator(fp.solve_pooling(fp.compute_scatter(maps, labels), (4,)))
+    packed = pack_operator(fp.solve_pooling(fp.compute_scatter(maps, labels), (4,)))
     assert [packed[key] for key in ("height", "width", "outHeight", "outWidth")] == [1, 12, 1, 4]
 
 
@@ -88,7 +88,7 @@ def test_a_large_operator_stays_below_the_limit():
         **places,
     )
     assert 8 < large.radius().mean() < 12
-    assert len(json.dumps(packed_operator(large))) <= MOST_BYTES
+    assert len(json.dumps(pack_operator(large))) <= MOST_BYTES
 
 
 def test_example_maps_come_back_to_a_255th_of_their_range():
@@ -96,7 +96,7 @@ def test_example_maps_come_back_to_a_255th_of_their_range():
     images = torch.randint(256, (3, 3, 6, 6), generator=generator, dtype=torch.uint8)
     maps = torch.randn(3, 2, 4, 5, generator=generator).half()
     maps[0, 0] = 1.5
-    packed = packed_examples(Examples(images, maps, ("a", "b", "c"), (7, 1)))
+    packed = pack_examples(Examples(images, maps, ("a", "b", "c"), (7, 1)))
     assert (unpacked(packed["images"], np.uint8) == images.flatten().numpy()).all()
     levels = unpacked(packed["maps"], np.uint8).reshape(3, 2, 20)
     least, step = (unpacked(packed[key], np.float32).reshape(3, 2, 1) for key in ("least", "step"))
@@ -109,4 +109,4 @@ def test_example_maps_come_back_to_a_255th_of_their_range():
 def test_a_volume_is_refused(shape):
     found = replace(operator(), in_shape=shape)
     with pytest.raises(ValueError, match="wanted one or two axes"):
-        packed_operator(found)
+        pack_operator(found)

@@ -11,8 +11,8 @@ import torch
 
 from foveapool.records import ERROR, LESS, P_VALUE, VALIDATION, Row
 from foveapool.report.examples import Examples
-from foveapool.report.page import page, write_accounts, write_page
-from foveapool.report.run_summary import Account, Curve, Family, families
+from foveapool.report.page import make_page, write_page, write_summaries
+from foveapool.report.run_summary import Curve, Family, RunSummary, group_operators
 
 from .pages import Page, operator, unpacked
 
@@ -35,7 +35,7 @@ def examples(shape=(8, 10)):
 
 
 def test_nothing_is_loaded_from_anywhere():
-    found = Page(page([Account("t", families=families(operator()))]))
+    found = Page(make_page([RunSummary("t", families=group_operators(operator()))]))
     links = [v for _, a in found.tags for k, v in a.items() if k in ("src", "href", "action")]
     assert all(link.startswith(("data:", "#")) for link in links), links
     assert "@import" not in found.styles[0] and "url(" not in found.styles[0]
@@ -44,7 +44,7 @@ def test_nothing_is_loaded_from_anywhere():
 
 
 def test_the_policy_lets_in_this_script_and_this_style_only():
-    found = Page(page([Account("t", families=families(operator()))]))
+    found = Page(make_page([RunSummary("t", families=group_operators(operator()))]))
     (policy,) = [a["content"] for t, a in found.tags if a.get("http-equiv")]
     digests = [
         base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
@@ -58,7 +58,7 @@ def test_the_policy_lets_in_this_script_and_this_style_only():
 def test_what_others_wrote_appears_as_text():
     nasty = replace(examples(), labels=(NASTY, "b"))
     rows = [row(pooling=NASTY, data=NASTY, network=NASTY), row(metric=NASTY)]
-    account = Account(
+    account = RunSummary(
         NASTY,
         ((NASTY, NASTY),),
         (Family(NASTY, (operator(),), nasty),),
@@ -68,7 +68,7 @@ def test_what_others_wrote_appears_as_text():
         (NASTY,),
     )
     for accounts in ([account], [account, account]):
-        found = Page(page(accounts))
+        found = Page(make_page(accounts))
         assert "img" not in {tag for tag, _ in found.tags}
         assert not any(name.startswith("on") for _, each in found.tags for name in each)
         assert [a.get("type") for t, a in found.tags if t == "script"] == [
@@ -82,21 +82,21 @@ def test_what_others_wrote_appears_as_text():
 
 def test_the_operators_of_one_family_rise_in_alpha():
     given = [operator(25.0), operator(5.0), operator(5.0, norm="l1"), operator(5.0, seed=1)]
-    found = families(given)
+    found = group_operators(given)
     alphas = [[each.settings.alpha for each in family.operators] for family in found]
     assert alphas == [[5.0, 25.0], [5.0], [5.0]]
     assert [family.label.rpartition(", ")[2] for family in found] == ["l2", "l2", "l1"]
     assert found[1].label.startswith("(2), ")
     named = {"layer 3, alpha 5": operator(5.0), "layer 3, alpha 25": operator(25.0)}
-    (family,) = families({**named})
+    (family,) = group_operators({**named})
     assert family.label.startswith("layer 3, 8\N{MULTIPLICATION SIGN}10")
 
 
 def test_examples_of_other_maps_are_not_laid_under():
-    assert families(operator(), examples())[0].examples is not None
-    assert families(operator(), examples((4, 4)))[0].examples is None
+    assert group_operators(operator(), examples())[0].examples is not None
+    assert group_operators(operator(), examples((4, 4)))[0].examples is None
     beyond = replace(examples(), channels=(6,))
-    assert families(operator(), beyond)[0].examples is None
+    assert group_operators(operator(), beyond)[0].examples is None
 
 
 def test_operators_in_memory_become_a_page(tmp_path):
@@ -118,7 +118,7 @@ def test_operators_in_memory_become_a_page(tmp_path):
 
 def test_errors_stand_beside_the_papers():
     rows = [row(mean=40.27), closed(5, 21.98), closed(5, -18.3, LESS), closed(5, 2e-4, P_VALUE)]
-    found = Page(page([Account("t", rows=tuple(rows))]))
+    found = Page(make_page([RunSummary("t", rows=tuple(rows))]))
     assert "closed-form 3 5 l1 21.98 ± 0.50 21.56 ± 0.53" in found.words
     assert "\N{MINUS SIGN}18.30 ± 0.50" in found.words and "0.0002" in found.words
     assert "of cnn on svhn-reduced" in found.words
@@ -128,7 +128,7 @@ def test_errors_stand_beside_the_papers():
 
 
 def test_one_trial_has_no_spread():
-    found = Page(page([Account("t", rows=(row(deviation=float("nan"), n=1),))]))
+    found = Page(make_page([RunSummary("t", rows=(row(deviation=float("nan"), n=1),))]))
     assert "20.00" in found.words and "nan" not in found.words
     assert found.data["charts"]["errors"]["lines"][0]["deviation"] is None
 
@@ -137,7 +137,7 @@ def test_means_that_are_no_numbers_are_told_and_not_drawn():
     nan = float("nan")
     looks = [closed(a, mean, VALIDATION) for a, mean in ((5, nan), (25, 3.0), (100, 4.0))]
     rows = (row(mean=nan), row(mean=2.0, pooling="sgd"))
-    found = Page(page([Account("t", rows=rows, selection=tuple(looks))]))
+    found = Page(make_page([RunSummary("t", rows=rows, selection=tuple(looks))]))
     assert "baseline nan" in found.words
     assert [line["mean"] for line in found.data["charts"]["errors"]["lines"]] == [2.0]
     (series,) = found.data["charts"]["alpha"]["series"]
@@ -145,7 +145,7 @@ def test_means_that_are_no_numbers_are_told_and_not_drawn():
 
 
 def test_other_figures_are_told_too():
-    found = Page(page([Account("t", rows=(row(), row("CE %, fog", 91.0)))]))
+    found = Page(make_page([RunSummary("t", rows=(row(), row("CE %, fog", 91.0)))]))
     assert "More figures: 1" in found.words and "CE %, fog 5 91.00" in found.words
 
 
@@ -153,7 +153,9 @@ def test_the_search_is_drawn_over_alpha_by_layer_and_norm():
     looks = [closed(a, 30 - a / 10, VALIDATION) for a in (25, 5)]
     brief = closed(5, 99.0, VALIDATION, n=2)
     late = [replace(closed(5, 24.0, VALIDATION), norm="l2")]
-    found = Page(page([Account("t", selection=(replace(brief, epochs="3"), *looks, *late))]))
+    found = Page(
+        make_page([RunSummary("t", selection=(replace(brief, epochs="3"), *looks, *late))])
+    )
     (series,) = found.data["charts"]["alpha"]["series"]  # one alpha is not a line
     assert series["name"] == "closed-form, layer 3, l1"
     assert series["points"] == [[5.0, 29.5, 0.5], [25.0, 27.5, 0.5]]
@@ -162,7 +164,7 @@ def test_the_search_is_drawn_over_alpha_by_layer_and_norm():
 
 def test_settings_that_differ_in_components_have_a_line_each():
     rows = [closed(a, 30 - a, components=k) for k in ("2", "4") for a in (5, 25)]
-    found = Page(page([Account("t", rows=tuple(rows))])).data["charts"]
+    found = Page(make_page([RunSummary("t", rows=tuple(rows))])).data["charts"]
     names = ["closed-form, layer 3, l1", "closed-form, layer 3, l1, components 4"]
     assert [each["name"] for each in found["alpha"]["series"]] == names
     assert len({line["name"] for line in found["errors"]["lines"]}) == 4
@@ -174,7 +176,7 @@ def test_second_layers_have_lines_that_say_what_came_before():
         for first in ("l1", "l2")
         for alpha in (5, 25)
     ]
-    found = Page(page([Account("t", rows=tuple(rows))])).data["charts"]
+    found = Page(make_page([RunSummary("t", rows=tuple(rows))])).data["charts"]
     names = [f"closed-form, layer 3 at 15, {first} + 2, l2" for first in ("l1", "l2")]
     assert [each["name"] for each in found["alpha"]["series"]] == names
 
@@ -182,25 +184,30 @@ def test_second_layers_have_lines_that_say_what_came_before():
 def test_operators_that_see_less_are_a_family_of_their_own():
     whole = operator(5.0)
     near = replace(operator(25.0), settings=replace(whole.settings, alpha=25.0, window=1))
-    assert [each.label.endswith(", window 1") for each in families([whole, near])] == [False, True]
+    assert [each.label.endswith(", window 1") for each in group_operators([whole, near])] == [
+        False,
+        True,
+    ]
 
 
 def test_curves_show_what_was_taken():
     curves = (Curve("a", (1, 2, 3), (2.0, float("nan"), 1.0), (None, None, 30.0)),)
-    drawn = Page(page([Account("t", curves=curves)])).data["charts"]
+    drawn = Page(make_page([RunSummary("t", curves=curves)])).data["charts"]
     assert drawn["loss"]["series"] == [{"name": "a", "points": [[1, 2.0], [3, 1.0]]}]
     assert "test" not in drawn
     taken = replace(curves[0], errors=(50.0, None, 30.0))
-    drawn = Page(page([Account("t", curves=(taken,))])).data["charts"]
+    drawn = Page(make_page([RunSummary("t", curves=(taken,))])).data["charts"]
     assert drawn["test"]["series"][0]["points"] == [[1, 50.0], [3, 30.0]]
 
 
 def test_runs_stand_side_by_side():
-    first = Account("first", (("alpha", "5"), ("seed", "0")), families(operator()), (row(),))
-    second = Account(
+    first = RunSummary(
+        "first", (("alpha", "5"), ("seed", "0")), group_operators(operator()), (row(),)
+    )
+    second = RunSummary(
         "second", (("alpha", "25"), ("seed", "0")), (), (row(mean=30.0),), missing=("x",)
     )
-    found = Page(page([first, second]))
+    found = Page(make_page([first, second]))
     assert "2 runs side by side" in found.words
     assert "A baseline" in found.words and "B baseline" in found.words
     assert "B: x" in found.words
@@ -213,5 +220,5 @@ def test_runs_stand_side_by_side():
 
 def test_a_page_about_nothing_is_refused(tmp_path):
     with pytest.raises(ValueError, match="wanted at least one run"):
-        write_accounts([], tmp_path / "page.html")
+        write_summaries([], tmp_path / "page.html")
     assert not list(tmp_path.iterdir())

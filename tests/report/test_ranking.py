@@ -7,7 +7,7 @@ from statistics import mean, stdev
 import pytest
 from scipy import stats
 
-from foveapool.records import ERROR, VALIDATION, Row, moments
+from foveapool.records import ERROR, VALIDATION, Row, summarize_values
 from foveapool.report.tables import ranking_table
 
 BEST, NEXT, LAST = (18.0, 19.5, 18.5), (18.5, 19.25, 19.5), (40.0, 41.0, 39.5)
@@ -15,7 +15,7 @@ BEST, NEXT, LAST = (18.0, 19.5, 18.5), (18.5, 19.25, 19.5), (40.0, 41.0, 39.5)
 
 def row(pooling, *values, metric=ERROR, **columns):
     usual = {"study": "s", "network": "cnn", "data": "svhn", "seeds": "0-2", "batch": "128"}
-    return Row(metric=metric, pooling=pooling, **{**usual, **moments(values), **columns})
+    return Row(metric=metric, pooling=pooling, **{**usual, **summarize_values(values), **columns})
 
 
 def ranked(*rows):

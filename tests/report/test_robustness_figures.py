@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from foveapool.records import Row
-from foveapool.report.figures import ratio_figure, ratios_in
+from foveapool.report.figures import ratio_figure, read_ratios
 
 from .drawn import assert_legible
 
@@ -65,28 +65,28 @@ def test_ratios_are_read_from_rows_by_network():
         replace(usual, metric="error %, fog, severity 1", mean=12.0),
         replace(usual, metric="CE %, fog", mean=95.0, layer="2"),
     ]
-    assert ratios_in(rows) == {"closed-form, layer 3": {"fog": 91.0}} | {
+    assert read_ratios(rows) == {"closed-form, layer 3": {"fog": 91.0}} | {
         "closed-form, layer 2": {"fog": 95.0}
     }
-    assert ratios_in(rows, "flip rate %") == {"closed-form": {"fog": 70.0}}
+    assert read_ratios(rows, "flip rate %") == {"closed-form": {"fog": 70.0}}
 
 
 def test_networks_that_differ_in_components_alone_are_two():
     usual = Row("robustness", "CE %, fog", 91.0, 0.0, 5, "cnn", "cifar10", "closed-form", "3")
     rows = [replace(usual, components="2"), replace(usual, components="4", mean=95.0)]
-    assert ratios_in(rows) == {
+    assert read_ratios(rows) == {
         "closed-form, components 2": {"fog": 91.0},
         "closed-form, components 4": {"fog": 95.0},
     }
     # As many at every layer is nothing to tell.
     rows[1] = replace(rows[1], layer="3, 2", components="2, 2")
-    assert list(ratios_in(rows)) == ["closed-form, layer 3", "closed-form, layer 3, 2"]
+    assert list(read_ratios(rows)) == ["closed-form, layer 3", "closed-form, layer 3, 2"]
 
 
 def test_a_network_of_two_studies_is_told_with_its_study_unless_it_is_the_same():
     row = Row("one", "CE %, fog", 91.0, 0.0, 5, "cnn", "cifar10", "closed-form", "3")
-    assert list(ratios_in([row, replace(row, study="two")])) == ["closed-form"]
-    assert ratios_in([row, replace(row, study="two", mean=95.0)]) == {
+    assert list(read_ratios([row, replace(row, study="two")])) == ["closed-form"]
+    assert read_ratios([row, replace(row, study="two", mean=95.0)]) == {
         "closed-form, one": {"fog": 91.0},
         "closed-form, two": {"fog": 95.0},
     }

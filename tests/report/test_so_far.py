@@ -4,14 +4,14 @@ from dataclasses import fields, replace
 
 import pytest
 
-from foveapool.labels import place
+from foveapool.labels import label_columns
 from foveapool.records import ERROR
-from foveapool.report.sources import account_of
-from foveapool.report.tables import place as place_of
+from foveapool.report.sources import summarize_run
+from foveapool.report.tables import place_key as place_of
 from foveapool.study.presets import read_preset
-from foveapool.study.runner import conduct
+from foveapool.study.runner import conduct_study
 from foveapool.study.setting import Pool, Setting
-from foveapool.study.spec import Source, Training
+from foveapool.study.spec import Source, TrainingSpec
 from foveapool.training.recipe import Recipe
 
 from ..study.small import engine
@@ -37,8 +37,10 @@ CHOICES = [
 
 def told(pools, recipe=RECIPE):
     """The columns that are made of a training's facts."""
-    made = Training(Setting(pools, network="resnet18", placement="before"), Source("svhn"), recipe)
-    return place(made.facts["setting"], made.facts["recipe"].get("pooling_rate"))
+    made = TrainingSpec(
+        Setting(pools, network="resnet18", placement="before"), Source("svhn"), recipe
+    )
+    return label_columns(made.facts["setting"], made.facts["recipe"].get("pooling_rate"))
 
 
 NO_CAP = {"class_cap": None}
@@ -118,11 +120,11 @@ centre = "aligned"
 
 def test_a_study_without_its_table_has_the_same_lines(tmp_path):
     (tmp_path / "two.toml").write_text(TWO_LAYERS)
-    conduct(read_preset(str(tmp_path / "two.toml")), engine(tmp_path))
+    conduct_study(read_preset(str(tmp_path / "two.toml")), engine(tmp_path))
     folder = tmp_path / "studies" / "two"
 
     def lines():
-        rows = [row for row in account_of(folder).rows if row.metric == ERROR]
+        rows = [row for row in summarize_run(folder).rows if row.metric == ERROR]
         return sorted((place_of(row), row.epochs, row.batch, row.values) for row in rows)
 
     finished = lines()

@@ -12,12 +12,12 @@ from foveapool.report import style
 from foveapool.report.style import (
     FORMATS,
     legend_below,
-    line,
+    line_style,
     log_axis,
     new_figure,
     save_figure,
-    styled,
-    tidy,
+    tidy_axes,
+    with_style,
 )
 
 STARTS = {"png": b"\x89PNG", "pdf": b"%PDF", "svg": b"<?xml"}
@@ -30,25 +30,25 @@ def lightness(colour):
     return 116 * y ** (1 / 3) - 16 if y > 0.008856 else 903.3 * y
 
 
-@styled
+@with_style
 def drawn():
     figure = new_figure(3.3, 2)
-    axes = tidy(figure.subplots())
-    axes.plot([1, 2, 3], [1, 4, 2], label="<one> & two", **line(1))
+    axes = tidy_axes(figure.subplots())
+    axes.plot([1, 2, 3], [1, 4, 2], label="<one> & two", **line_style(1))
     axes.set_xlabel("a < b")
     return figure
 
 
 def test_no_two_lines_look_the_same():
-    looks = [tuple(map(str, line(i).values())) for i in range(56)]
+    looks = [tuple(map(str, line_style(i).values())) for i in range(56)]
     assert len(set(looks)) == 56
 
 
 def test_the_first_three_lines_differ_without_colours():
-    greys = sorted(lightness(line(i)["color"]) for i in range(3))
+    greys = sorted(lightness(line_style(i)["color"]) for i in range(3))
     assert greys[1] - greys[0] > 20 and greys[2] - greys[1] > 20
-    assert len({line(i)["marker"] for i in range(3)}) == 3
-    assert len({str(line(i)["linestyle"]) for i in range(3)}) == 3
+    assert len({line_style(i)["marker"] for i in range(3)}) == 3
+    assert len({str(line_style(i)["linestyle"]) for i in range(3)}) == 3
 
 
 def test_a_figure_is_written_as_its_ending_says(tmp_path):
@@ -101,7 +101,7 @@ def test_a_wider_axis_has_room_for_more_numbers():
     alphas = [1, 5, 25, 65, 200, 400, 1000, 2000]
     for width, unnumbered in ((6.6, 0), (3.3, 1), (1.8, 3)):
         figure = new_figure(width, 2)
-        axes = tidy(figure.subplots())
+        axes = tidy_axes(figure.subplots())
         axes.plot(alphas, alphas)
         axes.set_ylabel("test error %")
         log_axis(axes, alphas, "alpha")
@@ -123,12 +123,12 @@ def test_figures_are_drawn_without_pyplot():
     assert [path for path in folder.glob("*.py") if "pyplot" in path.read_text("utf-8")] == []
 
 
-@styled
+@with_style
 def test_a_long_legend_takes_nothing_from_the_panels():
     heights = []
     for count in (2, 12):
         figure = new_figure(3.3, 2)
-        axes = tidy(figure.subplots())
+        axes = tidy_axes(figure.subplots())
         for number in range(count):
             axes.plot([1, 2], label=f"a name that has a line of its own in a column {number}")
         legend_below(figure, [axes])
@@ -139,7 +139,7 @@ def test_a_long_legend_takes_nothing_from_the_panels():
     assert heights[1] == pytest.approx(heights[0], rel=0.05)
 
 
-@styled
+@with_style
 def test_a_figure_too_narrow_for_its_legend_keeps_it():
     figure = new_figure(0.3, 2)
     axes = figure.subplots()

@@ -12,12 +12,12 @@ from foveapool.report.tables import (
     Table,
     claims_table,
     error_table,
-    latest,
-    paper_error,
-    paper_figures,
+    find_differing_columns,
+    format_spread,
+    get_paper_error,
+    latest_rows,
+    load_paper_figures,
     selection_table,
-    told_apart,
-    with_spread,
 )
 
 
@@ -90,10 +90,10 @@ def test_studies_and_settings_have_lines_of_their_own_in_the_order_they_came():
 
 def test_lines_of_other_studies_epochs_and_batches_are_told_apart():
     alike = row(1.0, epochs="15")
-    assert told_apart([alike, replace(alike, pooling="sgd")]) == ()
+    assert find_differing_columns([alike, replace(alike, pooling="sgd")]) == ()
     rows = [alike, replace(alike, mean=2.0, study="t"), replace(alike, mean=3.0, epochs="150")]
-    assert told_apart(rows) == ("study", "epochs")
-    found = lines(error_table(rows, told_apart(rows)))
+    assert find_differing_columns(rows) == ("study", "epochs")
+    found = lines(error_table(rows, find_differing_columns(rows)))
     assert [(line["study"], line["epochs"], line["error %"][0]) for line in found] == [
         ("s", "15", "1"),
         ("t", "15", "2"),
@@ -104,13 +104,13 @@ def test_lines_of_other_studies_epochs_and_batches_are_told_apart():
 
 def test_of_the_same_measurement_the_last_one_counts():
     rows = [row(1.0), row(2.0, pooling="sgd"), row(3.0)]
-    assert [each.mean for each in latest(rows)] == [3.0, 2.0]
+    assert [each.mean for each in latest_rows(rows)] == [3.0, 2.0]
     assert [line["error %"][0] for line in lines(error_table(rows))] == ["3", "2"]
 
 
 def test_one_trial_has_no_deviation():
-    assert with_spread(3.14159, math.nan) == "3.14"
-    assert with_spread(3.14159, 0.271, 1) == "3.1 +- 0.3"
+    assert format_spread(3.14159, math.nan) == "3.14"
+    assert format_spread(3.14159, 0.271, 1) == "3.1 +- 0.3"
 
 
 def test_the_best_setting_of_a_search_stands_first_and_first_looks_last():
@@ -126,19 +126,21 @@ def test_the_best_setting_of_a_search_stands_first_and_first_looks_last():
 
 
 def test_the_papers_figures_are_there_for_its_poolings_only():
-    assert paper_error("cnn", "svhn-reduced", "closed-form") == (21.56, 0.525)
-    assert paper_error("cnn", "svhn-reduced", "baseline") == (32.53, 0.284)
-    assert paper_error("resnet18", "cifar10", "sgd") == (18.33, 2.612)
-    assert paper_error("cnn", "street-digits", "baseline") is None
-    assert paper_error("cnn", "svhn", "average") is None
-    assert paper_error("cnn", "svhn", "closed-form, sign sum") is None
+    assert get_paper_error("cnn", "svhn-reduced", "closed-form") == (21.56, 0.525)
+    assert get_paper_error("cnn", "svhn-reduced", "baseline") == (32.53, 0.284)
+    assert get_paper_error("resnet18", "cifar10", "sgd") == (18.33, 2.612)
+    assert get_paper_error("cnn", "street-digits", "baseline") is None
+    assert get_paper_error("cnn", "svhn", "average") is None
+    assert get_paper_error("cnn", "svhn", "closed-form, sign sum") is None
 
 
 def test_the_paper_counts_as_it_says():
     # Its text: better "on the ResNet model in all settings and with the CNN model on both versions"
     # of SVHN; P by SGD is worse "in almost all cases".
-    table1 = {(each["network"], each["data"]): each for each in paper_figures()["table1"]}
-    sgd = {(each["network"], each["data"]): each["error"][0] for each in paper_figures()["sgd"]}
+    table1 = {(each["network"], each["data"]): each for each in load_paper_figures()["table1"]}
+    sgd = {
+        (each["network"], each["data"]): each["error"][0] for each in load_paper_figures()["sgd"]
+    }
     assert len(table1) == len(sgd) == 8 and table1.keys() == sgd.keys()
     better = [key for key, each in table1.items() if each["error"][0] < each["baseline"][0]]
     assert sorted(better) == [

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from foveapool.report.describe import in_words
+from foveapool.report.describe import describe_training
 from foveapool.study.setting import Pool, Setting
-from foveapool.study.spec import Source, Training
+from foveapool.study.spec import Source, TrainingSpec
 from foveapool.training.recipe import Recipe
 
 from .choices import UNUSUAL
@@ -16,31 +16,31 @@ RECIPE, SVHN = Recipe("sgd", 0.1, 2), Source("svhn")
 
 
 def words(pool=POOL, recipe=RECIPE, source=SVHN, **setting):
-    return in_words(Training(Setting((pool,), **setting), source, recipe, 0).facts)
+    return describe_training(TrainingSpec(Setting((pool,), **setting), source, recipe, 0).facts)
 
 
 def test_what_goes_without_saying_is_not_said():
     assert words() == "closed-form, layer 3, alpha auto, l2"
-    assert in_words(Training(Setting(), SVHN, RECIPE, 0).facts) == "baseline"
+    assert describe_training(TrainingSpec(Setting(), SVHN, RECIPE, 0).facts) == "baseline"
 
 
 def test_layers_of_one_pooling_name_it_once():
     pools = (POOL, replace(POOL, layer=2, alpha=65, norm="l1"))
-    two = in_words(Training(Setting(pools), SVHN, RECIPE, 0).facts)
+    two = describe_training(TrainingSpec(Setting(pools), SVHN, RECIPE, 0).facts)
     assert two == "closed-form, layer 3, alpha auto, l2; layer 2, alpha 65, l1"
     pools = (POOL, Pool("average", 2, form="replace"))
-    other = in_words(Training(Setting(pools), SVHN, RECIPE, 0).facts)
+    other = describe_training(TrainingSpec(Setting(pools), SVHN, RECIPE, 0).facts)
     assert other == "closed-form, layer 3, alpha auto, l2; average, layer 2"
 
 
 def test_a_form_that_keeps_the_convolution_and_placements_that_differ_are_told_by_layer():
     pools = (Pool("blur", 1), Pool("closed-form", 3, form="mix"))
     told = "blur, layer 1, after-activation; closed-form, layer 3, mix, alpha auto, l2"
-    assert in_words(Training(Setting(pools), SVHN, RECIPE, 0).facts) == told
+    assert describe_training(TrainingSpec(Setting(pools), SVHN, RECIPE, 0).facts) == told
     resnet = Setting(pools, "resnet18", placement="main")
-    assert in_words(Training(resnet, SVHN, RECIPE, 0).facts) == f"{told}, main"
+    assert describe_training(TrainingSpec(resnet, SVHN, RECIPE, 0).facts) == f"{told}, main"
     pools = (pools[0], replace(pools[1], placement="shortcut"))
-    apart = in_words(Training(Setting(pools, "resnet18"), SVHN, RECIPE, 0).facts)
+    apart = describe_training(TrainingSpec(Setting(pools, "resnet18"), SVHN, RECIPE, 0).facts)
     assert apart == (
         "blur, layer 1, after-activation, both; closed-form, layer 3, mix, shortcut, alpha auto, l2"
     )

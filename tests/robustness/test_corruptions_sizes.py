@@ -7,7 +7,7 @@ import torch
 from foveapool.robustness.blur import defocus_kernel
 from foveapool.robustness.corruptions import CORRUPTIONS, corrupt
 from foveapool.robustness.filters import layer_shape
-from foveapool.robustness.quantize import scale_of
+from foveapool.robustness.quantize import get_scale
 
 from .perturbation_oracles import pictures
 
@@ -65,7 +65,7 @@ def test_images_need_not_be_square(name):
 
 
 def test_lengths_grow_above_thirty_two_pixels_and_do_not_shrink_below():
-    scales = {side: scale_of(torch.empty(1, side, 2 * side, 3)) for side in (16, 28, 32, 64, 224)}
+    scales = {side: get_scale(torch.empty(1, side, 2 * side, 3)) for side in (16, 28, 32, 64, 224)}
     assert scales == {16: 1, 28: 1, 32: 1, 64: 2, 224: 7}
 
 

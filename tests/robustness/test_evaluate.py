@@ -12,7 +12,7 @@ from foveapool.robustness.errors import CorruptionTable
 from foveapool.robustness.evaluate import evaluate
 from foveapool.robustness.flips import FlipTable
 from foveapool.robustness.perturbations import perturb
-from foveapool.robustness.result import RobustnessResult, mean_of
+from foveapool.robustness.result import RobustnessResult, average_results
 from foveapool.robustness.sets import generate_corruptions, generate_perturbations
 
 from .toys import toy_images, toy_labels, toy_model, toy_normalise
@@ -216,14 +216,14 @@ def test_a_result_survives_json():
 
 
 def test_trials_are_averaged_figure_by_figure():
-    mean = mean_of([result_of(0.25, 0.5, flips=0.5), result_of(0.75, 0.5, flips=0.0)])
+    mean = average_results([result_of(0.25, 0.5, flips=0.5), result_of(0.75, 0.5, flips=0.0)])
     assert mean.corruptions.errors == {"fog": {1: 0.5, 2: 0.5}}
     assert mean.perturbations.flip_probability == {"tilt": 0.25}
     assert (mean.corruptions.clean, mean.trials) == (0.25, 2)
     # A mean of means counts its trials.
-    assert mean_of([mean, result_of(0.125, 0.5)]).corruptions.errors["fog"][1] == 0.375
+    assert average_results([mean, result_of(0.125, 0.5)]).corruptions.errors["fog"][1] == 0.375
     assert np.isclose(mean.figures()["error %, fog, severity 1"], 50)
     with pytest.raises(ValueError, match="only some of the trials have error %, fog, severity 2"):
-        mean_of([result_of(0.5), result_of(0.5, 0.5)])
+        average_results([result_of(0.5), result_of(0.5, 0.5)])
     with pytest.raises(ValueError, match="results: got none"):
-        mean_of([])
+        average_results([])

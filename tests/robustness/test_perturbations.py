@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from foveapool.robustness.names import GEOMETRIC_PERTURBATIONS, PERTURBATION_FILES
-from foveapool.robustness.perturbations import PERTURBATIONS, perturb, perturbed
+from foveapool.robustness.perturbations import PERTURBATIONS, iterate_perturbed, perturb
 
 from . import perturbation_oracles as oracles
 
@@ -45,7 +45,7 @@ def test_chunks_change_no_byte(name):
     images = pictures(5)
     whole = perturb(images, name, seed=1)
     for chunk in (1, 2, 5, 9):
-        parts = list(perturbed(images, name, seed=1, chunk=chunk))
+        parts = list(iterate_perturbed(images, name, seed=1, chunk=chunk))
         assert [len(part) for part in parts] == [len(p) for p in images.split(chunk)]
         assert torch.equal(torch.cat(parts), whole)
 
@@ -112,7 +112,7 @@ def test_no_images_make_no_frames():
         (lambda: perturb(pictures(1) / 255, "rotate"), "got torch.float32, wanted uint8"),
         (lambda: perturb(pictures(1).permute(0, 3, 1, 2), "rotate"), r"wanted \(N, H, W, 3\)"),
         (lambda: perturb(pictures(1)[:, :8], "rotate"), "8 x 32 pixels"),
-        (lambda: perturbed(pictures(1), "rotate", chunk=0), "chunk: got 0"),
+        (lambda: iterate_perturbed(pictures(1), "rotate", chunk=0), "chunk: got 0"),
     ],
 )
 def test_bad_input_is_named_before_any_work(call, message):
@@ -137,7 +137,7 @@ def test_a_gpu_gives_the_same_pixels(name):
 def test_a_gpu_draws_other_numbers_of_the_same_kind(name):
     images = pictures(200)
     on_gpu = perturb(images.cuda(), name)
-    assert torch.equal(on_gpu, torch.cat(list(perturbed(images.cuda(), name, chunk=77))))
+    assert torch.equal(on_gpu, torch.cat(list(iterate_perturbed(images.cuda(), name, chunk=77))))
     steps = [f.double().diff(dim=1).abs().mean() for f in (on_gpu.cpu(), perturb(images, name))]
     spread = {"snow": 0.1, "spatter": 0.3}.get(name, 0.01)
     assert float(steps[0] / steps[1]) == pytest.approx(1, abs=spread)

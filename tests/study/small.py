@@ -3,15 +3,15 @@
 from dataclasses import replace
 
 from foveapool.runs import Runs
-from foveapool.study.engine import Engine, Here
+from foveapool.study.engine import Engine, SerialWorkers
 from foveapool.study.job import scatter_at, solved
 from foveapool.study.setting import Pool, Setting
-from foveapool.study.spec import Means, Source, Training
+from foveapool.study.spec import ExecutionOptions, Source, TrainingSpec
 from foveapool.training.recipe import Recipe
 
 SOURCE = Source("street-digits", options={"train_size": 160, "test_size": 64})
 RECIPE = Recipe("adam", 1e-2, 2, batch_size=32)
-CPU = Means("cpu")
+CPU = ExecutionOptions("cpu")
 
 _NARROW = """
 [data]
@@ -70,7 +70,7 @@ def training(*pools, seed=0, part=None, epochs=2, **more):
     """A training of a narrow CNN with poolings given as (name, layer) or as `Pool`."""
     made = tuple(pool if isinstance(pool, Pool) else Pool(*pool) for pool in pools)
     setting = Setting(made, width=4, **more)
-    return Training(setting, SOURCE, replace(RECIPE, epochs=epochs), seed, part, 0.2)
+    return TrainingSpec(setting, SOURCE, replace(RECIPE, epochs=epochs), seed, part, 0.2)
 
 
 def fit_in_memory(trial, network, pool=None):
@@ -87,4 +87,4 @@ def fit_in_memory(trial, network, pool=None):
 def engine(folder, said=None, report=lambda done: None):
     """This process as the only worker, on a CPU."""
     runs = Runs(folder, (lambda text: None) if said is None else said.append)
-    return Engine(runs, CPU, Here(), report)
+    return Engine(runs, CPU, SerialWorkers(), report)

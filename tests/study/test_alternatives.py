@@ -5,10 +5,10 @@ from functools import partial
 import pytest
 
 from foveapool.records import ERROR, VALIDATION
-from foveapool.study.preflight import plan
+from foveapool.study.preflight import make_plan
 from foveapool.study.presets import read_preset
-from foveapool.study.runner import conduct, so_far
-from foveapool.study.search import Halving, Search, select
+from foveapool.study.runner import conduct_study, make_partial_tables
+from foveapool.study.search import Halving, Search, run_search
 from foveapool.study.setting import Pool, Setting
 from foveapool.study.study import Arm, Study, run_study
 from foveapool.training.recipe import Recipe
@@ -51,7 +51,7 @@ def found_where(search, best, network=CNN):
         return {t.name: {"error": float(t.setting != wanted), **where} for t in trainings}
 
     make = partial(study(searches=(search,), network=network).held_out_training, search)
-    return select(search, network, make, run), asked
+    return run_search(search, network, make, run), asked
 
 
 @pytest.mark.parametrize("best", ALL)
@@ -285,7 +285,7 @@ def test_a_study_of_alternatives_runs_from_its_file_and_is_not_done_twice(tmp_pa
     assert [s.pools[-1].components for s in (first, second)] == [1, 2]
     assert third.pools[-1].window is None and third.pools[0].pooling == "blur"
     work = engine(tmp_path / "runs")
-    tables = conduct(one, work)
+    tables = conduct_study(one, work)
     chosen = [row for row in tables.selection if row.metric == VALIDATION]
     assert [(row.form, row.epochs) for row in chosen] == [("mix", "1")] * 2 + [("after", "1")]
     lines = [row for row in tables.rows if row.metric == ERROR]
@@ -295,5 +295,5 @@ def test_a_study_of_alternatives_runs_from_its_file_and_is_not_done_twice(tmp_pa
     assert {(row.layer, row.form, row.components) for row in lines[1:]} == {
         (best.layer, best.form, best.components)
     }
-    assert plan(one, work.runs, CPU).left == 0
-    assert so_far(one, work.runs).rows == conduct(one, work).rows
+    assert make_plan(one, work.runs, CPU).left == 0
+    assert make_partial_tables(one, work.runs).rows == conduct_study(one, work).rows

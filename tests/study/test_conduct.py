@@ -16,11 +16,11 @@ from foveapool.data.registry import load_data
 from foveapool.records import ERROR, LESS, P_VALUE, VALIDATION, read_rows
 from foveapool.runs import Runs
 from foveapool.study import fits, spec
-from foveapool.study.job import Trial, scatter_at
-from foveapool.study.preflight import check_space, plan
+from foveapool.study.job import TrainingJob, scatter_at
+from foveapool.study.preflight import check_disk_space, make_plan
 from foveapool.study.presets import read_preset
-from foveapool.study.rows import no_numbers
-from foveapool.study.runner import conduct, so_far
+from foveapool.study.rows import make_diverged_result
+from foveapool.study.runner import conduct_study, make_partial_tables
 from foveapool.study.spec import Source
 
 from .small import CPU, TINY, WHOLE, engine
@@ -44,7 +44,7 @@ def whole(tmp_path_factory):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fits, "scatter_at", counting)
-        tables = conduct(study, engine(folder / "runs"))
+        tables = conduct_study(study, engine(folder / "runs"))
     return SimpleNamespace(study=study, runs=folder / "runs", tables=tables, summed=summed)
 
 
@@ -127,20 +127,20 @@ def test_the_tables_are_written_as_they_are_given(whole):
 
 def test_a_finished_study_is_only_read(whole, monkeypatch):
     written = {path: path.stat().st_mtime_ns for path in whole.runs.glob("trainings/*/*")}
-    monkeypatch.setattr(Trial, "run", None)
-    assert conduct(whole.study, engine(whole.runs)) == whole.tables
+    monkeypatch.setattr(TrainingJob, "run", None)
+    assert conduct_study(whole.study, engine(whole.runs)) == whole.tables
     assert written == {path: path.stat().st_mtime_ns for path in whole.runs.glob("trainings/*/*")}
 
 
 def test_the_plan_of_a_finished_study_has_nothing_left(whole):
-    found = plan(whole.study, Runs(whole.runs), CPU)
+    found = make_plan(whole.study, Runs(whole.runs), CPU)
     assert (len(found.trainings), found.done, found.left, found.seconds) == (51, 51, 0, 0.0)
 
 
 def test_a_plan_knows_the_time_from_trainings_like_it(whole, monkeypatch):
-    monkeypatch.setattr(Trial, "run", None)
+    monkeypatch.setattr(TrainingJob, "run", None)
     more = replace(whole.study, seeds=5, recipe=whole.study.recipe)
-    found = plan(more, Runs(whole.runs), CPU)
+    found = make_plan(more, Runs(whole.runs), CPU)
     assert found.left == 4 * 2
     typical = statistics.median(result["seconds"] for _, result in results_in(whole.runs))
     assert found.seconds == pytest.approx(8 * typical)
@@ -149,7 +149,7 @@ def test_a_plan_knows_the_time_from_trainings_like_it(whole, monkeypatch):
 def test_one_more_seed_trains_that_seed_alone(whole, tmp_path):
     shutil.copytree(whole.runs, tmp_path / "runs")
     before = {result["training"] for _, result in results_in(whole.runs)}
-    tables = conduct(replace(whole.study, seeds=4), engine(tmp_path / "runs"))
+    tables = conduct_study(replace(whole.study, seeds=4), engine(tmp_path / "runs"))
     after = {result["training"]: what for what, result in results_in(tmp_path / "runs")}
     assert before < set(after)
     assert [after[name]["seed"] for name in set(after) - before] == [3] * 4
@@ -160,7 +160,7 @@ def test_one_more_seed_trains_that_seed_alone(whole, tmp_path):
 def test_a_plan_trains_nothing_and_counts_everything(tmp_path):
     study = study_of(tmp_path)
     runs = Runs(tmp_path / "runs")
-    found = plan(study, runs, CPU)
+    found = make_plan(study, runs, CPU)
     assert (len(found.trainings), found.done) == (51, 0)
     assert 0 < found.seconds < 1000
     assert not runs.root.exists()
@@ -168,7 +168,7 @@ def test_a_plan_trains_nothing_and_counts_everything(tmp_path):
 
 def test_a_plan_without_the_data_says_why_it_knows_no_time(tmp_path):
     study, runs = read_preset("table1-cnn-svhn"), Runs(tmp_path / "runs")
-    found = plan(study, runs, replace(CPU, data_root=tmp_path))
+    found = make_plan(study, runs, replace(CPU, data_root=tmp_path))
     assert found.left == len(found.trainings) > study.seeds
     assert math.isnan(found.seconds) and found.unknown.startswith("svhn: not in ")
 
@@ -179,8 +179,8 @@ def test_a_plan_takes_no_time_from_trainings_that_diverged(whole, tmp_path):
     # More than half of them, so that no time at all would be the middle one.
     for what, result in results_in(runs.root):
         if what["held_out"] is not None or what["setting"]["pools"]:
-            runs.finish(result["training"], no_numbers("loss: got nan"))
-    found = plan(replace(whole.study, seeds=5), runs, CPU)
+            runs.finish(result["training"], make_diverged_result("loss: got nan"))
+    found = make_plan(replace(whole.study, seeds=5), runs, CPU)
     ended = [r["seconds"] for _, r in results_in(runs.root) if "diverged" not in r]
     assert len(ended) == 3 and found.left >= 4 * 2
     assert found.seconds == pytest.approx(found.left * statistics.median(ended))
@@ -188,19 +188,19 @@ def test_a_plan_takes_no_time_from_trainings_that_diverged(whole, tmp_path):
 
 def test_a_plan_of_what_diverges_says_why_it_knows_no_time(tmp_path):
     wild = study_of(tmp_path, TINY, {"recipe": {"optimiser": "sgd", "lr": 1e30}})
-    found = plan(wild, Runs(tmp_path / "runs"), CPU)
+    found = make_plan(wild, Runs(tmp_path / "runs"), CPU)
     assert math.isnan(found.seconds) and "lower the learning rate" in found.unknown
 
 
 def test_a_plan_knows_no_alpha_that_auto_will_take(tmp_path):
     changes = {"arm": [{"pooling": "closed-form", "layer": 3}], "search": []}
-    assert plan(study_of(tmp_path, TINY, changes), Runs(tmp_path / "runs"), CPU).left == 2 * 2
+    assert make_plan(study_of(tmp_path, TINY, changes), Runs(tmp_path / "runs"), CPU).left == 2 * 2
 
 
 def test_a_plan_with_more_in_a_batch_than_there_is_says_so(tmp_path):
     study = study_of(tmp_path, changes={"recipe": {"batch_size": 500}})
     with pytest.raises(ValueError, match="batch_size: got 500"):
-        plan(study, Runs(tmp_path / "runs"), CPU)
+        make_plan(study, Runs(tmp_path / "runs"), CPU)
 
 
 def test_a_plan_is_not_misled_by_a_damaged_result(whole, tmp_path):
@@ -208,7 +208,7 @@ def test_a_plan_is_not_misled_by_a_damaged_result(whole, tmp_path):
     damaged = sorted((tmp_path / "runs").glob("trainings/*average*/result.json"))
     for path, text in zip(damaged, ("", "{}", '{"training": 3}'), strict=True):
         path.write_text(text)
-    assert plan(whole.study, Runs(tmp_path / "runs"), CPU).left == 3
+    assert make_plan(whole.study, Runs(tmp_path / "runs"), CPU).left == 3
 
 
 SEARCH = TINY.replace("[5, 25]", "[5, 400]").replace("seeds = 2", "seeds = 1")
@@ -222,8 +222,8 @@ def test_the_search_never_sees_the_test_images(tmp_path, monkeypatch):
         return replace(data, test=Images(noise, labels, data.test.classes))
 
     def tables(name):
-        spec._loaded.cache_clear()
-        found = conduct(study_of(tmp_path, SEARCH), engine(tmp_path / name))
+        spec._load_source.cache_clear()
+        found = conduct_study(study_of(tmp_path, SEARCH), engine(tmp_path / name))
         return found, dict(
             (result["training"], result["error"] + result["loss"])
             for what, result in results_in(tmp_path / name)
@@ -235,7 +235,7 @@ def test_the_search_never_sees_the_test_images(tmp_path, monkeypatch):
         monkeypatch.setattr(spec, "load_data", spoilt)
         other, other_parts = tables("spoilt")
     finally:
-        spec._loaded.cache_clear()
+        spec._load_source.cache_clear()
     assert own.selection == other.selection and len(own.selection) == 2
     assert own_parts == other_parts and len(own_parts) == 1 + 2
     # Others they are: the trials see them.
@@ -244,15 +244,15 @@ def test_the_search_never_sees_the_test_images(tmp_path, monkeypatch):
 
 def test_no_room_is_known_before_anything_is_trained(tmp_path, monkeypatch):
     study, runs = study_of(tmp_path), Runs(tmp_path / "runs")
-    check_space(study, runs, 2)
+    check_disk_space(study, runs, 2)
     usage = shutil.disk_usage(tmp_path)._replace(free=1_000_000)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
     with pytest.raises(OSError, match=r"runs: 0.0 GB are free, wanted 0.5 GB for small"):
-        check_space(study, runs, 2)
+        check_disk_space(study, runs, 2)
 
 
 def test_room_is_reckoned_without_the_data(tmp_path):
-    check_space(read_preset("table1-cnn-svhn"), Runs(tmp_path / "runs"), 1)
+    check_disk_space(read_preset("table1-cnn-svhn"), Runs(tmp_path / "runs"), 1)
 
 
 def without(whole, tmp_path, pattern):
@@ -266,7 +266,7 @@ def without(whole, tmp_path, pattern):
 
 
 def test_so_far_a_study_that_is_done_has_its_own_tables(whole):
-    tables = so_far(whole.study, Runs(whole.runs))
+    tables = make_partial_tables(whole.study, Runs(whole.runs))
     assert [row.values for row in tables.rows] == [row.values for row in whole.tables.rows]
     assert len(tables.selection) == len(whole.tables.selection) and not tables.unfinished
 
@@ -274,27 +274,27 @@ def test_so_far_a_study_that_is_done_has_its_own_tables(whole):
 def test_so_far_lines_that_are_not_whole_are_left_out_and_named(whole, tmp_path):
     runs = without(whole, tmp_path, "*average*seed2*")
     before = sorted(path for path in runs.root.rglob("*"))
-    tables = so_far(whole.study, runs)
+    tables = make_partial_tables(whole.study, runs)
     wanted = [row.values for row in whole.tables.rows if row.pooling != "average"]
     assert [row.values for row in tables.rows] == wanted
     assert [each.setting.pooling for each in tables.unfinished] == ["average"]
     assert sorted(path for path in runs.root.rglob("*")) == before
-    fewer = so_far(replace(whole.study, seeds=2), runs)
+    fewer = make_partial_tables(replace(whole.study, seeds=2), runs)
     assert {row.n for row in fewer.rows} == {2} and not fewer.unfinished
 
 
 def test_so_far_a_search_that_is_not_done_decides_nothing(whole, tmp_path):
     runs = without(whole, tmp_path, "*closed-form*part0*")
     with pytest.raises(ValueError, match="of its search are finished, wanted all of them"):
-        so_far(whole.study, runs)
+        make_partial_tables(whole.study, runs)
 
 
 def test_so_far_where_no_line_is_finished_says_so(whole):
     with pytest.raises(ValueError, match=r"no line of small with all its 9 seeds .* fewer seeds"):
-        so_far(replace(whole.study, seeds=9), Runs(whole.runs))
+        make_partial_tables(replace(whole.study, seeds=9), Runs(whole.runs))
 
 
 def test_so_far_images_of_ones_own_that_are_gone_are_named(whole):
     gone = replace(whole.study, source=Source("npz:gone.npz"))
     with pytest.raises(FileNotFoundError, match=r"npz:gone.npz: not there, wanted the images of"):
-        so_far(gone, Runs(whole.runs))
+        make_partial_tables(gone, Runs(whole.runs))

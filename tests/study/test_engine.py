@@ -13,8 +13,8 @@ import torch
 
 from foveapool.runs import Runs
 from foveapool.study import engine as module
-from foveapool.study.engine import Engine, Processes, in_order
-from foveapool.study.rows import no_numbers
+from foveapool.study.engine import Engine, ProcessWorkers, order_by_dependency
+from foveapool.study.rows import make_diverged_result
 from foveapool.study.worker import Outcome, run_training
 from foveapool.training.metrics import METRICS
 
@@ -22,7 +22,7 @@ from .small import CPU, engine, training
 
 BASELINE, FITTED = training(), training(("closed-form", 3))
 TWICE = training(("closed-form", 3), ("closed-form", 2))
-DONE = {**no_numbers("scripted"), "error": 1.0}
+DONE = {**make_diverged_result("scripted"), "error": 1.0}
 
 
 class Scripted:
@@ -77,14 +77,14 @@ def seeds(count):
 
 def test_what_others_are_fitted_on_comes_first_and_once():
     other = training(("closed-form", 3, 5.0))
-    levels = in_order([TWICE, other, FITTED, training(("sgd", 3))])
+    levels = order_by_dependency([TWICE, other, FITTED, training(("sgd", 3))])
     names = [[each.name for each in level] for level in levels]
     assert names == [
         [BASELINE.name, training(("sgd", 3)).name],
         [FITTED.name, other.name],
         [TWICE.name],
     ]
-    assert in_order([]) == []
+    assert order_by_dependency([]) == []
 
 
 def test_results_come_by_name_with_those_they_are_fitted_on(tmp_path):
@@ -210,7 +210,7 @@ def test_what_a_worker_says_is_passed_on(tmp_path):
 
 def test_no_process_at_all_is_refused():
     with pytest.raises(ValueError, match="processes: got 0, wanted 1 or more"):
-        Processes(0)
+        ProcessWorkers(0)
 
 
 def test_a_process_killed_in_the_middle_of_its_training_changes_nothing(tmp_path, monkeypatch):
@@ -228,7 +228,7 @@ def test_a_process_killed_in_the_middle_of_its_training_changes_nothing(tmp_path
         os.kill(killed[0], signal.SIGKILL)
 
     thread = threading.Thread(target=kill, daemon=True)
-    workers = Processes(2)
+    workers = ProcessWorkers(2)
     thread.start()
     try:
         found = Engine(runs, CPU, workers).run([long])

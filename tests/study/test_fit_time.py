@@ -7,7 +7,7 @@ import pytest
 
 from foveapool.runs import Runs
 from foveapool.study import fits
-from foveapool.study.fits import fits_of
+from foveapool.study.fits import fit_operators
 from foveapool.study.job import scatter_at, solved
 from foveapool.study.setting import Pool
 from foveapool.study.worker import run_training
@@ -40,14 +40,14 @@ def clock(monkeypatch):
     for name, seconds, what in (
         ("scatter_at", PASSES, scatter_at),
         ("solved", SOLVING, solved),
-        ("weights_of", AGAIN, fits.weights_of),
+        ("get_weights", AGAIN, fits.get_weights),
         ("_read", READING, fits._read),
     ):
         monkeypatch.setattr(fits, name, lasting(seconds, what))
 
 
 def seconds(runs, *pools):
-    return fits_of(training(*pools), runs, CPU).seconds
+    return fit_operators(training(*pools), runs, CPU).seconds
 
 
 def test_who_finds_a_scatter_has_its_passes_in_the_time_too(runs):
@@ -59,7 +59,7 @@ def test_who_finds_a_scatter_has_its_passes_in_the_time_too(runs):
 
 def test_after_a_kill_the_time_is_that_of_the_fit_and_not_of_reading_a_file(runs):
     one = training(("closed-form", 3))
-    fits_of(one, runs, CPU)
+    fit_operators(one, runs, CPU)
     (note,) = runs.folder(one.name).glob("operator-3.json")
     assert json.loads(note.read_text()) == {"passes": PASSES, "solving": SOLVING}
     assert run_training(one, runs, CPU)["fit_seconds"] == PASSES + SOLVING

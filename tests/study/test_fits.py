@@ -10,11 +10,11 @@ from foveapool.pooling.operator import PoolingOperator
 from foveapool.pooling.storage import load_tensors, save_tensors
 from foveapool.runs import Runs
 from foveapool.study import fits
-from foveapool.study.fits import operators_of
+from foveapool.study.fits import get_operators
 from foveapool.study.job import scatter_at, solved
-from foveapool.study.rows import no_numbers
+from foveapool.study.rows import make_diverged_result
 from foveapool.study.setting import Pool
-from foveapool.study.spec import data_of, trial_of
+from foveapool.study.spec import build_job, load_training_data
 from foveapool.study.worker import run_training
 
 from .small import CPU, fit_in_memory, training
@@ -53,28 +53,28 @@ def summed(monkeypatch):
 
 
 def weight(training, runs, layer=3):
-    return operators_of(training, runs, CPU)[str(layer)].weight
+    return get_operators(training, runs, CPU)[str(layer)].weight
 
 
 def test_alphas_norms_and_components_share_one_scatter(runs, summed):
     for layer in (2, 3):
         for alpha, norm in ((5, "l1"), (5, "l2"), (400, "l2")):
-            operators_of(training(("closed-form", layer, alpha, norm)), runs, CPU)
-        operators_of(training(("closed-form-trained", layer, 25, "l2", 1)), runs, CPU)
+            get_operators(training(("closed-form", layer, alpha, norm)), runs, CPU)
+        get_operators(training(("closed-form-trained", layer, 25, "l2", 1)), runs, CPU)
     assert summed == ["down2", "down3"]
     for choice in ({"normalise": False}, {"weighting": "frequency"}, {"class_cap": 4}):
-        operators_of(training(Pool("closed-form", 3, **choice)), runs, CPU)
+        get_operators(training(Pool("closed-form", 3, **choice)), runs, CPU)
     assert summed == ["down2"] + 4 * ["down3"]
-    operators_of(training(("closed-form", 3), seed=1), runs, CPU)
+    get_operators(training(("closed-form", 3), seed=1), runs, CPU)
     assert len(summed) == 6
 
 
 def test_forms_that_read_other_maps_have_scatters_of_their_own(runs, summed):
-    network = trial_of(training(), CPU).run()[0]
-    data = data_of(training(), CPU)
+    network = build_job(training(), CPU).run()[0]
+    data = load_training_data(training(), CPU)
     behind = {"after": network.down3, "after-activation": network.norm3}
     for form in ("replace", "mix", *behind, "mix"):
-        operators_of(training(Pool("closed-form", 3, form=form)), runs, CPU)
+        get_operators(training(Pool("closed-form", 3, form=form)), runs, CPU)
     # The first two read what the convolution reads.
     assert summed == ["down3", "pool3", "pool3"]
     network.down3.stride = (1, 1)
@@ -89,7 +89,7 @@ def test_forms_that_read_other_maps_have_scatters_of_their_own(runs, summed):
         whole = torch.nn.Sequential(*rest, network.down3, reader).eval()
         name = f"{len(rest) + 1}" if form == "after" else f"{len(rest) + 1}.2"
         wanted = solved(scatter_at(whole, data, name, "cpu", pool=pool), (4, 4), pool)
-        found[form] = operators_of(training(pool), runs, CPU)["3"].weight
+        found[form] = get_operators(training(pool), runs, CPU)["3"].weight
         torch.testing.assert_close(found[form], wanted.weight, rtol=1e-4, atol=1e-6)
     assert not torch.allclose(*found.values(), rtol=1e-3)
 
@@ -109,26 +109,26 @@ def test_what_a_killed_process_left_of_a_scatter_is_removed(runs, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(fits.Scatter, "save", write_and_die)
         with pytest.raises(Killed):
-            operators_of(one, runs, CPU)
+            get_operators(one, runs, CPU)
     assert list(folder.glob(".*"))
-    operators_of(one, runs, CPU)
+    get_operators(one, runs, CPU)
     assert not list(folder.glob(".*"))
 
 
 def test_each_pool_gets_what_its_choices_ask_for(runs):
     pools = [Pool("closed-form", 3, alpha, norm) for alpha in (5.0, 400.0) for norm in ("l1", "l2")]
-    found = [operators_of(training(pool), runs, CPU)["3"] for pool in pools]
+    found = [get_operators(training(pool), runs, CPU)["3"] for pool in pools]
     assert [(f.settings.alpha, f.settings.norm) for f in found] == [
         (p.alpha, p.norm) for p in pools
     ]
-    network = trial_of(training(), CPU).run()[0]
+    network = build_job(training(), CPU).run()[0]
     for pool, operator in zip(pools, found, strict=True):
-        wanted = fit_in_memory(trial_of(training(pool), CPU), network)
+        wanted = fit_in_memory(build_job(training(pool), CPU), network)
         assert torch.equal(operator.weight, wanted.weight)
 
 
 def test_in_a_window_a_place_sees_its_neighbourhood_alone(runs, summed):
-    operator = operators_of(training(Pool("closed-form", 3, window=1)), runs, CPU)["3"]
+    operator = get_operators(training(Pool("closed-form", 3, window=1)), runs, CPU)["3"]
     assert operator.settings.window == 1 and summed == ["down3"]
     seen = (operator.weight != 0).sum(-1)
     assert int(seen.max()) <= 9 < operator.weight.shape[-1]
@@ -147,7 +147,7 @@ def test_an_alpha_that_the_fit_chose_is_told(runs):
     each = training(Pool("closed-form", 3, "auto"))
     result = run_training(each, runs, CPU)
     (chosen,) = result["alphas"].values()
-    operator = operators_of(each, runs, CPU)["3"]
+    operator = get_operators(each, runs, CPU)["3"]
     assert chosen == operator.settings.alpha > 0
     # The same operator that this alpha gives where it is asked for.
     assert torch.equal(operator.weight, weight(training(("closed-form", 3, chosen)), runs))
@@ -158,10 +158,10 @@ def test_a_second_layer_is_fitted_on_the_network_trained_with_the_first(runs, su
     before = training(first)
     run_training(before, runs, replace(CPU, keep=True))
     both = training(first, second)
-    found = operators_of(both, runs, CPU)
-    own = trial_of(before, CPU)
-    network = own.run({"3": fit_in_memory(own, trial_of(training(), CPU).run()[0])})[0]
-    wanted = fit_in_memory(trial_of(both, CPU), network, second)
+    found = get_operators(both, runs, CPU)
+    own = build_job(before, CPU)
+    network = own.run({"3": fit_in_memory(own, build_job(training(), CPU).run()[0])})[0]
+    wanted = fit_in_memory(build_job(both, CPU), network, second)
     assert torch.equal(found["2"].weight, wanted.weight)
     assert torch.equal(found["3"].weight, weight(before, runs))
     assert runs.said == []
@@ -188,7 +188,7 @@ def other_weights(runs, path):
 
 def other_scatter(runs, path):
     """The scatter of another layer."""
-    operators_of(training(("closed-form", 2)), runs, CPU)
+    get_operators(training(("closed-form", 2)), runs, CPU)
     (other,) = path.parent.glob("scatter-down2-*.safetensors")
     path.write_bytes(other.read_bytes())
 
@@ -196,7 +196,7 @@ def other_scatter(runs, path):
 def other_operator(runs, path):
     """The operator for another alpha."""
     other = training(("closed-form", 3, 400))
-    operators_of(other, runs, CPU)
+    get_operators(other, runs, CPU)
     path.write_bytes((runs.folder(other.name) / path.name).read_bytes())
 
 
@@ -251,13 +251,13 @@ def test_a_part_is_fitted_on_its_own_training_images_alone(runs, monkeypatch):
     monkeypatch.setattr(fits, "scatter_at", noting)
     each = training(("closed-form", 3), part=2)
     run_training(each.fitted_on, runs, CPU)
-    operators_of(each, runs, CPU)
-    assert torch.equal(seen[0], data_of(each, CPU).train.images) and len(seen[0]) == 128
+    get_operators(each, runs, CPU)
+    assert torch.equal(seen[0], load_training_data(each, CPU).train.images) and len(seen[0]) == 128
 
 
 def test_on_a_network_that_diverged_nothing_is_fitted(runs, summed):
     each = training(("closed-form", 3))
-    runs.finish(each.fitted_on.name, no_numbers("loss: got nan in epoch 1"))
+    runs.finish(each.fitted_on.name, make_diverged_result("loss: got nan in epoch 1"))
     (runs.folder(each.fitted_on.name) / "weights.safetensors").unlink()
     found = run_training(each, runs, CPU)
     assert found["error"] == 100

@@ -3,10 +3,10 @@
 import pytest
 
 from foveapool.networks.sites import FORMS
-from foveapool.report.describe import in_words
+from foveapool.report.describe import describe_training
 from foveapool.study.presets import preset_names, read_preset
-from foveapool.study.rows import place
-from foveapool.study.search import Search, select
+from foveapool.study.rows import setting_columns
+from foveapool.study.search import Search, run_search
 from foveapool.study.setting import Pool, Setting
 from foveapool.study.study import Arm, Study
 from foveapool.training.recipe import Recipe
@@ -170,7 +170,7 @@ def test_what_stands_beside_a_searched_pooling_stays_as_it_is(arm):
         where = {"commit": "c", "hardware": "h", "torch": "t"}
         return {each.name: {"error": 1.0, **where} for each in trainings}
 
-    found = select(search, CNN, lambda *given: study.held_out_training(search, *given), run)
+    found = run_search(search, CNN, lambda *given: study.held_out_training(search, *given), run)
     for setting, components in (
         (Arm(arm, {"components": 4}).setting(CNN, found), 4),
         (study.settings()[-1], 2),  # what the arm may become, known before the search
@@ -241,7 +241,7 @@ def test_all_lines_of_the_studies_of_forms_have_columns_and_names_of_their_own(n
     study = read_preset(name)
     settings = study.settings()
     different = len({str(each.facts()) for each in settings})
-    assert len({str(place(each, study.recipe)) for each in settings}) == different
+    assert len({str(setting_columns(each, study.recipe)) for each in settings}) == different
     names = {study.training(each, 0).name for each in settings}
     assert len(names) == different > 3
 
@@ -298,8 +298,8 @@ APART += [
 
 def test_trainings_that_differ_in_form_neighbours_or_layers_are_told_apart():
     assert len({each.name for each in APART}) == len(APART)
-    columns = [str(place(each.setting, RECIPE)) for each in APART]
-    words = [each.setting.network + in_words(each.facts) for each in APART]
+    columns = [str(setting_columns(each.setting, RECIPE)) for each in APART]
+    words = [each.setting.network + describe_training(each.facts) for each in APART]
     for told in (columns, words):
         assert sorted(told) == sorted(set(told))
 
@@ -322,11 +322,11 @@ def test_trainings_that_differ_in_form_neighbours_or_layers_are_told_apart():
     ],
 )
 def test_a_label_says_what_stands_beside(pools, label):
-    assert place(Setting(pools), RECIPE)["pooling"] == label
+    assert setting_columns(Setting(pools), RECIPE)["pooling"] == label
 
 
 def test_columns_are_of_the_pooling_that_the_line_is_called_after():
-    found = place(
+    found = setting_columns(
         Setting((BLUR, Pool("closed-form", 3, 0.5, form="mix", alpha_unit="trace"))), RECIPE
     )
     assert {key: found[key] for key in ("layer", "form", "alpha", "components")} == {

@@ -11,17 +11,17 @@ from foveapool.pooling.operator import PoolingOperator
 from foveapool.pooling.storage import load_tensors
 from foveapool.records import ERROR, VALIDATION
 from foveapool.report.figures import alpha_figure, poolings_figure
-from foveapool.report.page import page
-from foveapool.report.page_sections import errors_chart
-from foveapool.report.sources import account_of
+from foveapool.report.page import make_page
+from foveapool.report.page_sections import draw_errors_chart
+from foveapool.report.sources import summarize_run
 from foveapool.report.tables import error_table, selection_table
 from foveapool.runs import Runs, read_json
-from foveapool.study.job import Trial, scatter_at, solved
-from foveapool.study.loading import maps_of_fit
-from foveapool.study.preflight import plan
+from foveapool.study.job import TrainingJob, scatter_at, solved
+from foveapool.study.loading import load_fit_maps
+from foveapool.study.preflight import make_plan
 from foveapool.study.presets import preset_names, read_preset
-from foveapool.study.runner import conduct
-from foveapool.study.spec import Training, trial_of
+from foveapool.study.runner import conduct_study
+from foveapool.study.spec import TrainingSpec, build_job
 
 from ..report.drawn import points
 from ..report.pages import Page
@@ -96,7 +96,7 @@ def conducted(folder, text):
     path.write_text(text.replace("IMAGES", str(folder / "toy.npz")))
     study = read_preset(str(path))
     return SimpleNamespace(
-        study=study, runs=folder / "runs", tables=conduct(study, engine(folder / "runs"))
+        study=study, runs=folder / "runs", tables=conduct_study(study, engine(folder / "runs"))
     )
 
 
@@ -135,21 +135,21 @@ def test_every_line_of_the_file_is_one_of_the_table(cnn):
 @pytest.mark.parametrize("which", ["cnn", "resnet"])
 def test_a_finished_study_gives_its_table_again_without_training(which, request, monkeypatch):
     done = request.getfixturevalue(which)
-    monkeypatch.setattr(Trial, "run", None)
-    assert plan(done.study, Runs(done.runs), CPU).left == 0
-    again = conduct(done.study, engine(done.runs))
+    monkeypatch.setattr(TrainingJob, "run", None)
+    assert make_plan(done.study, Runs(done.runs), CPU).left == 0
+    again = conduct_study(done.study, engine(done.runs))
     assert [row.values for row in again.rows] == [row.values for row in done.tables.rows]
 
 
 def test_page_and_figures_tell_the_lines_apart(cnn):
-    account = account_of(cnn.runs / "studies" / "forms")
+    account = summarize_run(cnn.runs / "studies" / "forms")
     for labels in (
         [each.label for each in account.curves],
         [each.label for each in account.families],
-        [line["name"] for line in errors_chart([("", account)])["lines"]],
+        [line["name"] for line in draw_errors_chart([("", account)])["lines"]],
     ):
         assert len(labels) == len(set(labels)) >= 6, labels
-    text = Page(page([account])).words
+    text = Page(make_page([account])).words
     assert "after-activation" in text and "beside blur" in text
     rows = [*cnn.tables.rows, *cnn.tables.selection]
     panels = alpha_figure(rows, VALIDATION).axes
@@ -171,7 +171,7 @@ def training_with(done, pooling, form):
         if facts["held_out"] is None and len(pools) > 1:
             last = pools[-1]
             if (last["pooling"], last.get("form")) == (pooling, form):
-                return Training.from_facts(facts), path.parent
+                return TrainingSpec.from_facts(facts), path.parent
     raise AssertionError(f"no training of {pooling} in form {form}")
 
 
@@ -183,15 +183,15 @@ def test_both_paths_of_a_block_are_fitted_on_what_they_read(resnet, form):
     before = each.fitted_on
     weights, _ = load_tensors(folder.parent / before.name / "weights.safetensors", "weights")
     for path, name in each.setting.operator_names(pool).items():
-        network, site = trial_of(before, CPU).network_to_read(pool, path)
+        network, site = build_job(before, CPU).network_to_read(pool, path)
         network.load_state_dict(weights)
-        data = trial_of(before, CPU).data
+        data = build_job(before, CPU).data
         scatter = scatter_at(network, data, site.module, "cpu", pool=pool)
         components = each.setting.components_in(pool, path)
         wanted = solved(scatter, site.out_shape, pool, components)
         found = PoolingOperator.load(folder / f"operator-{name}.safetensors")
         torch.testing.assert_close(found.weight, wanted.weight)
-        maps = maps_of_fit(folder / f"operator-{name}.safetensors")
+        maps = load_fit_maps(folder / f"operator-{name}.safetensors")
         assert maps.maps.shape[1:] == (site.channels, *site.in_shape)
 
 
@@ -203,7 +203,7 @@ def test_behind_a_convolution_a_closed_form_reads_its_maps_at_full_size(cnn, for
         for path in cnn.runs.glob("trainings/*/operator-3.safetensors")
         if read_json(path.parent / "training.json")["setting"]["pools"][-1].get("form") == form
     ]
-    maps = maps_of_fit(found[0]).maps
+    maps = load_fit_maps(found[0]).maps
     assert maps.shape[1:] == (32, 4, 4)
     assert (maps.min() < 0) == (form == "after")
 
@@ -215,4 +215,4 @@ def test_every_preset_makes_networks(name):
     assert len(study.settings()) >= len(study.arms) - 1
     for setting in study.settings():
         training = study.training(setting, 0)
-        assert Training.from_facts(json.loads(json.dumps(training.facts))).name == training.name
+        assert TrainingSpec.from_facts(json.loads(json.dumps(training.facts))).name == training.name

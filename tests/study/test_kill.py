@@ -18,17 +18,17 @@ from pathlib import Path
 import scipy.stats
 import torch
 from foveapool.study import job
-from foveapool.study.runner import conduct
+from foveapool.study.runner import conduct_study
 from foveapool.study.search import Search
 from foveapool.study.study import Arm, Study
-from foveapool.study.spec import data_of
+from foveapool.study.spec import load_training_data
 from small import CPU, RECIPE, SOURCE, engine, training
 from dataclasses import replace
 
-data_of(training(), CPU)
+load_training_data(training(), CPU)
 torch.optim.Adam([torch.nn.Parameter(torch.zeros(1))])
 job.CHECKPOINT_SECONDS = 0.0
-RUN = job.Trial.run
+RUN = job.TrainingJob.run
 
 def noted(self, *given):
     # Who begins which training, and whether it was finished then.
@@ -37,7 +37,7 @@ def noted(self, *given):
         file.write(json.dumps([os.getpid(), self.folder.name, done]) + "\\n")
     return RUN(self, *given)
 
-job.Trial.run = noted
+job.TrainingJob.run = noted
 STUDY = Study(
     "small", SOURCE, replace(RECIPE, epochs=3), training().setting,
     (Search(layers=(2, 3), alphas=(25,), norms=("l2",), parts=2, held_out=0.2),),
@@ -47,7 +47,7 @@ STUDY = Study(
 def begin(folder):
     pid = os.fork()
     if pid == 0:
-        conduct(STUDY, engine(folder))
+        conduct_study(STUDY, engine(folder))
         os._exit(0)
     return pid
 

@@ -10,13 +10,13 @@ import pytest
 from foveapool.known_trainings import KnownTrainings
 from foveapool.runs import Runs
 from foveapool.study import worker
-from foveapool.study.engine import Engine, Here, Processes
-from foveapool.study.job import Trial
-from foveapool.study.preflight import plan
+from foveapool.study.engine import Engine, ProcessWorkers, SerialWorkers
+from foveapool.study.job import TrainingJob
+from foveapool.study.preflight import make_plan
 from foveapool.study.presets import read_preset
-from foveapool.study.rows import no_numbers
-from foveapool.study.runner import conduct, so_far
-from foveapool.study.worker import known_fault, run_training
+from foveapool.study.rows import make_diverged_result
+from foveapool.study.runner import conduct_study, make_partial_tables
+from foveapool.study.worker import find_fault, run_training
 
 from .small import CPU, TINY, training
 
@@ -28,35 +28,35 @@ def result_of(each, **changed):
     """A training's result as others had it: its error is told from that of this machine."""
     found = {"error": 12.5, "loss": 0.5, "alphas": {"3": 2.0, "2": 2.0}, "seconds": 3.0}
     machine = {"commit": "abc", "hardware": "elsewhere", "torch": "2"}
-    whole = {**no_numbers(""), **machine, **found, "training": each.name}
+    whole = {**make_diverged_result(""), **machine, **found, "training": each.name}
     del whole["diverged"]
     return {**whole, **changed}
 
 
 def known_file(path, *trainings, **changed):
     """A file of trainings that others did, with these results."""
-    known = KnownTrainings(path, check=known_fault)
+    known = KnownTrainings(path, check=find_fault)
     for each in trainings:
         known.add(each.name, each.facts, result_of(each, **changed))
     known.close()
-    return KnownTrainings(path, check=known_fault)
+    return KnownTrainings(path, check=find_fault)
 
 
 def engine_knowing(folder, known, said=None, report=lambda done: None, means=CPU):
     say = (lambda text: None) if said is None else said.append
-    return Engine(Runs(folder, say, known), means, Here(), report)
+    return Engine(Runs(folder, say, known), means, SerialWorkers(), report)
 
 
 @pytest.fixture
 def trained(monkeypatch):
     """The settings and folders that were trained, in order."""
-    seen, run = [], Trial.run
+    seen, run = [], TrainingJob.run
 
     def noted(self, *given):
         seen.append((self.setting.pooling, self.folder.name))
         return run(self, *given)
 
-    monkeypatch.setattr(Trial, "run", noted)
+    monkeypatch.setattr(TrainingJob, "run", noted)
     return seen
 
 
@@ -70,23 +70,23 @@ def tiny(tmp_path_factory):
     def add(done):
         known.add(done.training.name, done.training.facts, done.result)
 
-    tables = conduct(study, engine_knowing(folder / "runs", known, report=add))
+    tables = conduct_study(study, engine_knowing(folder / "runs", known, report=add))
     known.close()
     return SimpleNamespace(study=study, tables=tables, file=folder / "all.gz", folder=folder)
 
 
 def test_a_study_is_complete_from_the_file_alone(tiny, tmp_path, monkeypatch):
     said = []
-    known = KnownTrainings(tiny.file, said.append, known_fault)
+    known = KnownTrainings(tiny.file, said.append, find_fault)
     assert len(known) == 7
-    monkeypatch.setattr(Trial, "run", None)
+    monkeypatch.setattr(TrainingJob, "run", None)
     runs = Runs(tmp_path / "runs", said.append, known)
-    found = plan(tiny.study, runs, CPU)
+    found = make_plan(tiny.study, runs, CPU)
     assert (found.done, found.left, found.seconds, found.again) == (7, 0, 0.0, 0)
     wanted = [row.values for row in tiny.tables.rows]
-    assert [row.values for row in so_far(tiny.study, runs).rows] == wanted
+    assert [row.values for row in make_partial_tables(tiny.study, runs).rows] == wanted
     assert not runs.root.exists()
-    tables = conduct(tiny.study, engine_knowing(runs.root, known, said))
+    tables = conduct_study(tiny.study, engine_knowing(runs.root, known, said))
     assert str(tables.selection) == str(tiny.tables.selection)
     assert [row.values for row in tables.rows] == wanted
     assert not list(runs.root.glob("trainings/*")) and said == []
@@ -96,10 +96,10 @@ def test_a_study_goes_on_from_half_of_the_file(tiny, tmp_path, trained):
     whole = KnownTrainings(tiny.file)
     half = {name: whole[name] for number, name in enumerate(sorted(whole)) if number % 2}
     runs = Runs(tmp_path / "runs", known=half)
-    found = plan(tiny.study, runs, CPU)
+    found = make_plan(tiny.study, runs, CPU)
     # Nor does the plan know what the rest of the search will choose.
     assert found.left >= 4 and found.seconds > 0
-    tables = conduct(tiny.study, engine_knowing(runs.root, half))
+    tables = conduct_study(tiny.study, engine_knowing(runs.root, half))
     assert [row.values for row in tables.rows if row.metric == "test error %"] == [
         row.values for row in tiny.tables.rows if row.metric == "test error %"
     ]
@@ -152,7 +152,7 @@ def test_a_second_layer_on_a_known_first_one(tmp_path, trained):
 
 def test_processes_that_know_the_folder_alone_need_no_file(tmp_path):
     known = known_file(tmp_path / "known.gz", BASELINE)
-    workers = Processes(1)
+    workers = ProcessWorkers(1)
     try:
         found = Engine(Runs(tmp_path / "runs", known=known), CPU, workers).run([FITTED])
     finally:
@@ -163,9 +163,9 @@ def test_processes_that_know_the_folder_alone_need_no_file(tmp_path):
 def test_on_a_network_that_is_known_to_have_diverged_nothing_is_trained(tmp_path, monkeypatch):
     done = {"error": 100.0, "loss": None, "alphas": {}, "diverged": "loss: got nan"}
     known = known_file(tmp_path / "known.gz", BASELINE, **done)
-    monkeypatch.setattr(Trial, "run", None)
+    monkeypatch.setattr(TrainingJob, "run", None)
 
-    class NoWorkers(Here):
+    class NoWorkers(SerialWorkers):
         def submit(self, training, *given):
             # A worker does not know of the baseline, but finds the other in the folder.
             assert training.name == TWICE.name
@@ -225,7 +225,7 @@ def test_the_time_of_a_plan_counts_networks_that_are_trained_again(tiny, tmp_pat
     whole = KnownTrainings(tiny.file)
     baselines = {name: each for name, each in whole.items() if not each.facts["setting"]["pools"]}
     assert len(baselines) == 3
-    here = plan(tiny.study, Runs(tmp_path / "runs", known=baselines), CPU)
+    here = make_plan(tiny.study, Runs(tmp_path / "runs", known=baselines), CPU)
     assert (here.left, here.again) == (4, 3)
     # As long as they took on this machine, a training of one epoch each.
     epoch = sorted(each.result["seconds"] for each in baselines.values())[1]
@@ -233,7 +233,7 @@ def test_the_time_of_a_plan_counts_networks_that_are_trained_again(tiny, tmp_pat
     shutil.copytree(tiny.folder / "runs", tmp_path / "copy")
     for path in (tmp_path / "copy" / "trainings").glob("*closed-form*/result.json"):
         path.unlink()
-    assert plan(tiny.study, Runs(tmp_path / "copy"), CPU).again == 0
+    assert make_plan(tiny.study, Runs(tmp_path / "copy"), CPU).again == 0
 
 
 @pytest.mark.parametrize(
@@ -246,19 +246,19 @@ def test_the_time_of_a_plan_counts_networks_that_are_trained_again(tiny, tmp_pat
 )
 def test_a_result_that_no_table_could_be_made_of_does_not_count(changed, why):
     facts = json.loads(json.dumps(FITTED.facts))
-    assert why in known_fault(FITTED.name, facts, result_of(FITTED, **changed))
+    assert why in find_fault(FITTED.name, facts, result_of(FITTED, **changed))
 
 
 def test_facts_of_no_training_do_not_count():
     facts = json.loads(json.dumps(FITTED.facts))
     result = result_of(FITTED)
-    assert known_fault(FITTED.name, facts, result) == ""
-    assert known_fault(FITTED.name, facts, {**result, "diverged": "so"}) == ""
-    assert "wanted" in known_fault("other", facts, result)
-    assert "facts of no training" in known_fault("a", {"setting": 3}, result)
+    assert find_fault(FITTED.name, facts, result) == ""
+    assert find_fault(FITTED.name, facts, {**result, "diverged": "so"}) == ""
+    assert "wanted" in find_fault("other", facts, result)
+    assert "facts of no training" in find_fault("a", {"setting": 3}, result)
     foreign = {**facts, "setting": {**facts["setting"], "network": "vgg"}}
-    assert "facts of no training" in known_fault("a", foreign, result)
+    assert "facts of no training" in find_fault("a", foreign, result)
     more = {**facts, "robustness": []}
-    assert "as another version" in known_fault(FITTED.name, more, result)
+    assert "as another version" in find_fault(FITTED.name, more, result)
     robust = replace(FITTED, robustness=("corruptions",))
-    assert "robustness: " in known_fault(robust.name, json.loads(json.dumps(robust.facts)), result)
+    assert "robustness: " in find_fault(robust.name, json.loads(json.dumps(robust.facts)), result)

@@ -5,11 +5,11 @@ import torch
 from safetensors.torch import load_file
 
 from foveapool.runs import Runs
-from foveapool.study.engine import in_order
-from foveapool.study.loading import layer_of, maps_of_fit, sample_maps
-from foveapool.study.spec import Means, trial_of
+from foveapool.study.engine import order_by_dependency
+from foveapool.study.loading import load_fit_maps, parse_layer, read_sample_maps
+from foveapool.study.spec import ExecutionOptions, build_job
 from foveapool.study.worker import run_training
-from foveapool.surgery.capture import inputs_of
+from foveapool.surgery.capture import read_inputs
 
 from .small import CPU, training
 
@@ -19,7 +19,7 @@ SECOND = training(("closed-form", 3), ("closed-form", 2), epochs=1, part=1)
 
 def done(training, root, means=CPU):
     runs = Runs(root)
-    for level in in_order([training]):
+    for level in order_by_dependency([training]):
         for each in level:
             run_training(each, runs, means)
     return runs
@@ -27,37 +27,39 @@ def done(training, root, means=CPU):
 
 def test_the_maps_are_those_of_the_network_that_was_fitted_on(tmp_path):
     runs = done(CLOSED, tmp_path)
-    found = maps_of_fit(runs.folder(CLOSED.name) / "operator-3.safetensors")
-    trial = trial_of(CLOSED.fitted_on, CPU)
+    found = load_fit_maps(runs.folder(CLOSED.name) / "operator-3.safetensors")
+    trial = build_job(CLOSED.fitted_on, CPU)
     network = trial.network()
     network.load_state_dict(load_file(runs.folder(CLOSED.fitted_on.name) / "weights.safetensors"))
     image = trial.data.test.images[:1].float()
     # Street digits are normalised each by its own mean and deviation.
     x = (image - image.mean()) / image.std(unbiased=False)
-    wanted = inputs_of(network, x, ["down3"])["down3"]
+    wanted = read_inputs(network, x, ["down3"])["down3"]
     torch.testing.assert_close(found.maps[:1], wanted, atol=1e-4, rtol=1e-3)
     assert (found.images == trial.data.test.images).all()
     assert (found.labels == trial.data.test.labels).all()
 
 
 def test_a_second_layer_is_given_maps_of_the_network_with_the_first(tmp_path):
-    runs = done(SECOND, tmp_path, Means("cpu", keep=True))
+    runs = done(SECOND, tmp_path, ExecutionOptions("cpu", keep=True))
     folder = runs.folder(SECOND.name)
-    second = maps_of_fit(folder / "operator-2.safetensors")
-    first = maps_of_fit(folder / "operator-3.safetensors")
+    second = load_fit_maps(folder / "operator-2.safetensors")
+    first = load_fit_maps(folder / "operator-3.safetensors")
     assert second.maps.shape[1:] == (8, 16, 16) and first.maps.shape[1:] == (16, 8, 8)
     its = load_file(runs.folder(SECOND.fitted_on.name) / "weights.safetensors")
-    trial = trial_of(SECOND.fitted_on.fitted_on, CPU)
+    trial = build_job(SECOND.fitted_on.fitted_on, CPU)
     without = trial.network()
     # Up to the second layer the two networks have the same modules, trained differently.
     shared = ("stem", "down1", "norm1")
     without.load_state_dict({k: v for k, v in its.items() if k.startswith(shared)}, strict=False)
-    torch.testing.assert_close(second.maps, sample_maps(without, trial.data, "down2", "cpu").maps)
+    torch.testing.assert_close(
+        second.maps, read_sample_maps(without, trial.data, "down2", "cpu").maps
+    )
 
 
 def test_as_many_maps_as_asked_for():
-    trial = trial_of(CLOSED.fitted_on, CPU)
-    found = sample_maps(trial.network(), trial.data, "down1", "cpu", count=10)
+    trial = build_job(CLOSED.fitted_on, CPU)
+    found = read_sample_maps(trial.network(), trial.data, "down1", "cpu", count=10)
     assert len(found.images) == len(found.maps) == len(found.labels) == 10
 
 
@@ -66,9 +68,9 @@ def test_a_pooling_that_was_not_fitted_has_no_maps(tmp_path):
     average = training(("average", 3))
     runs.begin(average.name, average.facts)
     with pytest.raises(ValueError, match="no pooling at layer 3 was fitted"):
-        maps_of_fit(runs.folder(average.name) / "operator-3.safetensors")
+        load_fit_maps(runs.folder(average.name) / "operator-3.safetensors")
 
 
 def test_a_name_without_a_layer_is_refused(tmp_path):
     with pytest.raises(ValueError, match="of an unknown layer"):
-        layer_of(tmp_path / "operator.safetensors")
+        parse_layer(tmp_path / "operator.safetensors")

@@ -7,9 +7,9 @@ import pytest
 
 from foveapool.records import read_rows
 from foveapool.runs import Runs
-from foveapool.study.engine import Engine, Here
-from foveapool.study.manifest import add_to_note, working_on
-from foveapool.study.runner import conduct
+from foveapool.study.engine import Engine, SerialWorkers
+from foveapool.study.manifest import add_to_manifest, claim_study
+from foveapool.study.runner import conduct_study
 from foveapool.study.study import Arm, Study
 
 from .small import CPU, RECIPE, SOURCE, engine, training
@@ -50,28 +50,28 @@ class Dying(Engine):
 
 
 def test_a_study_that_is_killed_again_keeps_the_note_of_what_it_asked_for(tmp_path, folder):
-    conduct(STUDY, engine(tmp_path / "runs"))
+    conduct_study(STUDY, engine(tmp_path / "runs"))
     wanted = note(folder)
     assert len(wanted["trainings"]) == 4
-    with pytest.raises(Killed), working_on(STUDY, folder):
+    with pytest.raises(Killed), claim_study(STUDY, folder):
         raise Killed
     assert note(folder) == wanted
     with pytest.raises(Killed):
-        conduct(STUDY, Dying(Runs(tmp_path / "runs"), CPU, Here()))
+        conduct_study(STUDY, Dying(Runs(tmp_path / "runs"), CPU, SerialWorkers()))
     assert note(folder) == wanted and (folder / "rows.csv").exists()
 
 
 def test_two_that_work_on_one_study_note_for_each_other(folder):
-    with working_on(STUDY, folder), working_on(STUDY, folder):
-        add_to_note(STUDY, folder, {"one": "search"})
-        add_to_note(STUDY, folder, {"two": "trials"})
+    with claim_study(STUDY, folder), claim_study(STUDY, folder):
+        add_to_manifest(STUDY, folder, {"one": "search"})
+        add_to_manifest(STUDY, folder, {"two": "trials"})
     assert names(folder) == ["one", "two"]
 
 
 def test_in_the_end_the_note_is_of_what_the_tables_are_made_from(tmp_path, folder):
-    with working_on(STUDY, folder):
-        add_to_note(STUDY, folder, {"what-another-rounding-chose": "trials"})
-    conduct(STUDY, engine(tmp_path / "runs"))
+    with claim_study(STUDY, folder):
+        add_to_manifest(STUDY, folder, {"what-another-rounding-chose": "trials"})
+    conduct_study(STUDY, engine(tmp_path / "runs"))
     assert len(names(folder)) == 4 and "what-another-rounding-chose" not in names(folder)
 
 
@@ -81,22 +81,22 @@ def test_other_choices_under_a_name_that_is_at_work_are_refused(tmp_path, folder
     def meanwhile(done):
         if done.number == 2:
             with pytest.raises(BlockingIOError, match=r"study s with other choices; .* --name"):
-                conduct(OTHER, engine(tmp_path / "runs"))
+                conduct_study(OTHER, engine(tmp_path / "runs"))
             said.append(done)
 
-    conduct(STUDY, engine(tmp_path / "runs", report=meanwhile))
+    conduct_study(STUDY, engine(tmp_path / "runs", report=meanwhile))
     assert said and note(folder)["facts"]["seeds"] == 2
     assert {row.n for row in read_rows(folder / "rows.csv")} == {2}
 
 
 def test_other_choices_take_the_folder_over_when_nobody_is_at_work(tmp_path, folder):
-    conduct(STUDY, engine(tmp_path / "runs"))
+    conduct_study(STUDY, engine(tmp_path / "runs"))
     (folder / ".study.json.k9").mkdir()
-    with working_on(OTHER, folder):
+    with claim_study(OTHER, folder):
         assert names(folder) == [] and note(folder)["facts"]["seeds"] == 1
         assert not list(folder.glob("*.csv")) and not list(folder.glob(".*"))
         # And now it is theirs.
-        with pytest.raises(BlockingIOError), working_on(STUDY, folder):
+        with pytest.raises(BlockingIOError), claim_study(STUDY, folder):
             pass
 
 
@@ -104,15 +104,20 @@ def test_other_choices_take_the_folder_over_when_nobody_is_at_work(tmp_path, fol
 def test_a_note_that_cannot_be_read_is_written_anew(folder, content):
     folder.mkdir(parents=True)
     (folder / "study.json").write_text(content)
-    with working_on(STUDY, folder):
+    with claim_study(STUDY, folder):
         assert note(folder)["trainings"] == [] and note(folder)["facts"]["seeds"] == 2
 
 
 def test_a_study_that_is_gone_on_with_is_guarded_too(folder):
-    with working_on(STUDY, folder):
+    with claim_study(STUDY, folder):
         pass
     refused = pytest.raises(BlockingIOError, match="with other choices")
-    with working_on(STUDY, folder), working_on(STUDY, folder), refused, working_on(OTHER, folder):
+    with (
+        claim_study(STUDY, folder),
+        claim_study(STUDY, folder),
+        refused,
+        claim_study(OTHER, folder),
+    ):
         pass
-    with working_on(OTHER, folder):
+    with claim_study(OTHER, folder):
         pass

@@ -5,13 +5,13 @@ import re
 import pytest
 
 from foveapool.pooling.baselines import published_form
-from foveapool.report.tables import paper_figures
+from foveapool.report.tables import load_paper_figures
 from foveapool.study.presets import preset_names, read_preset
-from foveapool.study.rows import place
+from foveapool.study.rows import setting_columns
 from foveapool.study.search import Halving
-from foveapool.study.setting import RIVALS, Pool
+from foveapool.study.setting import BASELINES, Pool
 from foveapool.study.study import Arm
-from foveapool.training.recipe import Recipe, paper_recipe
+from foveapool.training.recipe import Recipe, get_paper_recipe
 
 LEAST = """
 [data]
@@ -39,13 +39,13 @@ def test_every_preset_can_be_read_and_says_what_it_is(name):
 
 @pytest.mark.parametrize(("table", "pooling"), [("table1", "closed-form"), ("sgd", "sgd")])
 def test_every_row_of_the_papers_tables_has_a_preset(table, pooling):
-    rows = paper_figures()[table]
+    rows = load_paper_figures()[table]
     assert len(rows) == 8
     for row in rows:
         study = read_preset(f"{table}-{row['network']}-{row['data']}")
         assert (study.network.network, study.source.name) == (row["network"], row["data"])
         assert study.network.width == 64 and study.seeds == 5
-        assert study.recipe == paper_recipe(row["network"], row["data"])
+        assert study.recipe == get_paper_recipe(row["network"], row["data"])
         (search,) = study.searches
         assert search.pooling == pooling
         # The layers that the paper chose from, or at least the one it chose.
@@ -59,14 +59,14 @@ def test_every_row_of_the_papers_tables_has_a_preset(table, pooling):
 
 def figures(table):
     """A row of the paper's table for each network and data set."""
-    return {(row["network"], row["data"]): row for row in paper_figures()[table]}
+    return {(row["network"], row["data"]): row for row in load_paper_figures()[table]}
 
 
 @pytest.mark.parametrize(("network", "data"), figures("table1"))
 def test_every_row_of_table_1_is_a_study_with_the_papers_setting_and_ours(network, data):
     study = read_preset(f"row-{network}-{data}")
     assert (study.network.network, study.network.width) == (network, 64)
-    assert study.source.name == data and study.recipe == paper_recipe(network, data)
+    assert study.source.name == data and study.recipe == get_paper_recipe(network, data)
     assert study.seeds == (5 if network == "cnn" else 3)
     asked = ("corruptions", "perturbations") if (network, data) == ("resnet18", "cifar10") else ()
     assert study.robustness == asked
@@ -74,7 +74,7 @@ def test_every_row_of_table_1_is_a_study_with_the_papers_setting_and_ours(networ
     placement = None if network == "cnn" else "shortcut"
     told, learned = figures("table1")[network, data], figures("sgd")[network, data]
     (paper,) = [each for each in lines if each.pooling == "closed-form"]
-    columns = place(paper, study.recipe)
+    columns = setting_columns(paper, study.recipe)
     assert {key: columns[key] for key in ("layer", "alpha", "norm", "form", "placement")} == {
         **{key: told[key] for key in ("layer", "alpha", "norm")},
         "form": "replace",
@@ -108,8 +108,8 @@ def test_the_rows_of_one_network_choose_from_the_same_settings(network):
 def test_every_rival_stands_as_it_was_published_at_all_layers(network):
     study = read_preset("poolings" if network == "cnn" else "poolings-resnet18")
     # Those that are matrices are ours in every form; that of the shortcut needs one.
-    wanted = set(RIVALS) - {"sgd", "sgd-local"} - ({"resnet-d"} if network == "cnn" else set())
-    assert [arm.pooling for arm in study.arms[1:]] == [each for each in RIVALS if each in wanted]
+    wanted = set(BASELINES) - {"sgd", "sgd-local"} - ({"resnet-d"} if network == "cnn" else set())
+    assert [arm.pooling for arm in study.arms[1:]] == [each for each in BASELINES if each in wanted]
     for arm in study.arms[1:]:
         setting, known = arm.setting(study.network), published_form(arm.pooling)
         assert [(pool.layer, pool.form) for pool in setting.pools] == [

@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from foveapool._io import held
+from foveapool._io import hold_lock
 from foveapool.pooling.storage import load_tensors, save_tensors
 from foveapool.runs import RESULT, Runs
 from foveapool.study import job
-from foveapool.study.spec import trial_of
+from foveapool.study.spec import build_job
 from foveapool.study.worker import run_training
 from foveapool.training.checkpoint import CHECKPOINT
 
@@ -51,9 +51,9 @@ def runs(tmp_path):
 
 
 def test_the_folder_gives_what_training_in_memory_gives(calm):
-    network, result = trial_of(BASELINE, CPU).run()
+    network, result = build_job(BASELINE, CPU).run()
     assert (result.test_error, result.train_loss) == (calm[0]["error"], calm[0]["loss"])
-    own = trial_of(FITTED, CPU)
+    own = build_job(FITTED, CPU)
     _, result = own.run({"3": fit_in_memory(own, network)})
     assert (result.test_error, result.train_loss) == (calm[1]["error"], calm[1]["loss"])
     assert calm[1]["alphas"] == {"3": 25.0}
@@ -61,7 +61,7 @@ def test_the_folder_gives_what_training_in_memory_gives(calm):
 
 def test_a_finished_training_is_only_read(runs, calm, monkeypatch):
     first = run_training(BASELINE, runs, CPU)
-    monkeypatch.setattr(job.Trial, "run", None)
+    monkeypatch.setattr(job.TrainingJob, "run", None)
     assert run_training(BASELINE, runs, CPU) == first
     assert runs.result(BASELINE.name, BASELINE.facts) == first
     assert outcome(first) == calm[0]
@@ -185,7 +185,7 @@ def test_a_training_that_diverges_is_finished_and_gets_everything_wrong(runs, mo
     found = run_training(wild, runs, CPU)
     assert found["error"] == 100 and "lower the learning rate" in found["diverged"]
     assert "checkpoint" not in found["diverged"]
-    monkeypatch.setattr(job.Trial, "run", None)
+    monkeypatch.setattr(job.TrainingJob, "run", None)
     assert run_training(wild, runs, CPU) == found
 
 
@@ -216,7 +216,7 @@ def test_a_network_that_is_being_trained_again_is_left_to_who_is_at_it(runs):
     run_training(BASELINE, runs, CPU)
     folder = runs.folder(BASELINE.name)
     (folder / "again").mkdir()
-    with held(folder / "fit.lock"):
+    with hold_lock(folder / "fit.lock"):
         run_training(BASELINE, runs, CPU)
         assert (folder / "again").exists()
     run_training(BASELINE, runs, CPU)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from foveapool.runs import Runs
-from foveapool.study.engine import Engine, RayWorkers, _as_it_was
+from foveapool.study.engine import Engine, RayWorkers, _unwrap_ray_error
 from foveapool.study.worker import run_training
 from foveapool.training.metrics import METRICS
 
@@ -69,7 +69,7 @@ def test_a_worker_killed_in_the_middle_of_its_training_changes_nothing(
 
 def test_workers_that_always_die_are_told_of_in_plain_words():
     exceptions = pytest.importorskip("ray.exceptions", reason="ray is an extra and not installed")
-    error = _as_it_was(exceptions.WorkerCrashedError(), LONG)
+    error = _unwrap_ray_error(exceptions.WorkerCrashedError(), LONG)
     assert isinstance(error, ChildProcessError) and "memory enough" in str(error)
 
 

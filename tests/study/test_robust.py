@@ -6,11 +6,11 @@ import statistics
 import pytest
 
 from foveapool.robustness.errors import CorruptionTable
-from foveapool.robustness.result import RobustnessResult, mean_of
+from foveapool.robustness.result import RobustnessResult, average_results
 from foveapool.runs import Runs
 from foveapool.study import robustness
-from foveapool.study.robustness import check_asked, results_in, robustness_rows
-from foveapool.study.spec import Training
+from foveapool.study.robustness import check_robustness, make_robustness_rows, read_robustness
+from foveapool.study.spec import TrainingSpec
 from foveapool.study.study import Arm, Study
 from foveapool.study.worker import run_training
 
@@ -30,7 +30,9 @@ def study(*asked):
 
 
 def test_every_figure_is_a_row_with_its_spread_over_the_seeds():
-    rows = robustness_rows(results_in([result(0.2, 0.4), result(0.3, 0.6)]), None, COLUMNS)
+    rows = make_robustness_rows(
+        read_robustness([result(0.2, 0.4), result(0.3, 0.6)]), None, COLUMNS
+    )
     found = {row.metric: (row.mean, row.deviation, row.n) for row in rows}
     assert found["error %, clean"] == (pytest.approx(10.0), pytest.approx(0.0), 2)
     spread = pytest.approx(statistics.stdev([40, 60]))
@@ -40,15 +42,17 @@ def test_every_figure_is_a_row_with_its_spread_over_the_seeds():
 
 def test_ratios_are_those_of_sums_of_means():
     ours, theirs = [result(0.2, 0.4), result(0.3, 0.5)], [result(0.4, 0.6), result(0.4, 0.8)]
-    against = mean_of(results_in(theirs))
-    rows = {row.metric: row for row in robustness_rows(results_in(ours), against, COLUMNS)}
+    against = average_results(read_robustness(theirs))
+    rows = {
+        row.metric: row for row in make_robustness_rows(read_robustness(ours), against, COLUMNS)
+    }
     # The paper's CE: errors summed over severities, divided by the baseline's.
     assert rows["CE %, fog"].mean == pytest.approx(100 * (0.25 + 0.45) / (0.4 + 0.7))
 
 
 def test_what_was_not_measured_is_no_row():
-    assert results_in([{}]) == results_in([result(0.2), {}]) == results_in([]) == []
-    rows = robustness_rows(results_in([result(0.2)]), None, COLUMNS)
+    assert read_robustness([{}]) == read_robustness([result(0.2), {}]) == read_robustness([]) == []
+    rows = make_robustness_rows(read_robustness([result(0.2)]), None, COLUMNS)
     assert [row.metric for row in rows] == ["error %, clean", "error %, fog, severity 1"]
 
 
@@ -74,11 +78,11 @@ def test_what_else_is_measured_makes_another_training():
     names = {study(*asked).training(training().setting, 0).name for asked in ((), ("corruptions",))}
     assert names > {training().name} and len(names) == 2
     each = study("corruptions", "perturbations").training(training().setting, 3)
-    assert Training.from_facts(json.loads(json.dumps(each.facts))).name == each.name
+    assert TrainingSpec.from_facts(json.loads(json.dumps(each.facts))).name == each.name
     assert "robustness" not in training().facts
 
 
 def test_what_cannot_be_measured_is_refused():
-    check_asked(())
+    check_robustness(())
     with pytest.raises(ValueError, match=r"robustness: got 'corruption', wanted 'corruptions'"):
         study("corruption")

@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from foveapool.study.search import Candidate, Halving, Search, select
+from foveapool.study.search import Candidate, Halving, Search, run_search
 from foveapool.study.setting import Pool, Setting
 from foveapool.study.study import Study
 from foveapool.training.recipe import Recipe
@@ -27,7 +27,7 @@ def searched(search, error, start=Setting()):  # noqa: B008
         asked.append(list(trainings))
         return {each.name: {"error": error(each), **MACHINE} for each in trainings}
 
-    found = select(search, start, partial(study.held_out_training, search), run)
+    found = run_search(search, start, partial(study.held_out_training, search), run)
     return found, asked
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from foveapool.study.setting import POOLINGS, Pool, Setting, choices_of
+from foveapool.study.setting import POOLINGS, Pool, Setting, list_choices
 
 FIRST, SECOND = Pool("closed-form", 3, 25.0), Pool("closed-form", 1, 65.0, "l1")
 # Each choice as no pooling has it by itself.
@@ -72,7 +72,7 @@ def test_choices_that_a_pooling_does_not_use_make_no_difference():
 
 
 def test_a_pooling_is_asked_only_for_choices_that_make_a_difference():
-    assert choices_of("baseline") == ()
+    assert list_choices("baseline") == ()
     for name in POOLINGS[1:]:
         plain = Pool(name, 1, 25.0, form="mix")
         used = {
@@ -80,7 +80,7 @@ def test_a_pooling_is_asked_only_for_choices_that_make_a_difference():
             for choice, value in OTHERS.items()
             if replace(plain, **{choice: value}).facts() != plain.facts()
         }
-        assert set(choices_of(name)) == used | {"layers", "beside", "then"}
+        assert set(list_choices(name)) == used | {"layers", "beside", "then"}
 
 
 def test_every_pooling_but_the_baseline_is_a_pool():

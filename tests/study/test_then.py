@@ -3,7 +3,7 @@
 import pytest
 
 from foveapool.study.presets import read_preset
-from foveapool.study.rows import place
+from foveapool.study.rows import setting_columns
 from foveapool.study.search import Search, Selection
 from foveapool.study.setting import Pool, Setting
 from foveapool.study.study import Arm, Study
@@ -84,7 +84,7 @@ def test_arms_that_differ_in_which_layer_has_a_choice_are_told_apart():
         Arm("closed-form", {**first, **frequency, "then": [{"layer": 1}]}),
     )
     recipe = Recipe("adam", 1e-3, 2)
-    places = [place(arm.setting(RESNET), recipe) for arm in arms]
+    places = [setting_columns(arm.setting(RESNET), recipe) for arm in arms]
     assert [each["pooling"] for each in places] == [
         "closed-form, weighting frequency at layer 3",
         "closed-form, weighting frequency at layer 1",

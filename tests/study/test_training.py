@@ -8,11 +8,17 @@ import torch
 
 from foveapool.data.registry import load_data
 from foveapool.data.user_data import write_npz
-from foveapool.pooling.baselines import RIVALS, rival
+from foveapool.pooling.baselines import BASELINES, baseline_pooling
 from foveapool.pooling.module import LinearPool2d
 from foveapool.study.presets import read_preset
 from foveapool.study.setting import FITTED, Pool
-from foveapool.study.spec import TRAINS_MATRIX, Means, Source, Training, data_of
+from foveapool.study.spec import (
+    TRAINS_MATRIX,
+    ExecutionOptions,
+    Source,
+    TrainingSpec,
+    load_training_data,
+)
 
 from .small import CPU, SOURCE, training
 
@@ -81,24 +87,24 @@ OLDER = {
 def test_trainings_from_before_there_were_forms_keep_their_names(name):
     # Those that commit 1607af9 gave.
     assert OLDER[name].name == f"street-digits-{name}"
-    again = Training.from_facts(json.loads(json.dumps(OLDER[name].facts)))
+    again = TrainingSpec.from_facts(json.loads(json.dumps(OLDER[name].facts)))
     assert again.name == OLDER[name].name
 
 
-@pytest.mark.parametrize("pooling", [*FITTED, *RIVALS])
+@pytest.mark.parametrize("pooling", [*FITTED, *BASELINES])
 def test_a_rate_for_poolings_is_part_of_a_training_only_where_a_matrix_trains(pooling):
     network = "resnet18" if pooling == "resnet-d" else "cnn"  # it needs a shortcut
     plain = training((pooling, 3), network=network)
     if pooling in FITTED:
         trains = pooling == "closed-form-trained"
     else:
-        inside = rival(pooling, 4, (8, 8), (4, 4)).modules()
+        inside = baseline_pooling(pooling, 4, (8, 8), (4, 4)).modules()
         trains = any(isinstance(each, LinearPool2d) and each.trainable for each in inside)
     assert trains == (pooling in TRAINS_MATRIX)
     assert (slowed(plain).name != plain.name) == trains
     assert slowed(plain).recipe.pooling_rate == (0.1 if trains else 1.0)
     assert slowed(plain, 1).name == plain.name
-    again = Training.from_facts(json.loads(json.dumps(slowed(plain).facts)))
+    again = TrainingSpec.from_facts(json.loads(json.dumps(slowed(plain).facts)))
     assert (again.name, again.recipe) == (slowed(plain).name, slowed(plain).recipe)
 
 
@@ -140,7 +146,7 @@ def test_a_name_says_what_it_is():
     ],
 )
 def test_facts_give_the_training_back(each):
-    again = Training.from_facts(json.loads(json.dumps(each.facts)))
+    again = TrainingSpec.from_facts(json.loads(json.dumps(each.facts)))
     assert again.name == each.name and again.facts == each.facts
 
 
@@ -160,7 +166,7 @@ def test_trainings_that_differ_in_the_pooling_alone_are_fitted_on_the_same_netwo
 
 
 def test_without_a_part_all_images_are_trained_on_and_the_test_images_measure():
-    data, wanted = data_of(training(), CPU), load_data("street-digits", **SOURCE.options)
+    data, wanted = load_training_data(training(), CPU), load_data("street-digits", **SOURCE.options)
     assert torch.equal(data.train.images, wanted.train.images)
     assert torch.equal(data.test.images, wanted.test.images)
 
@@ -168,7 +174,7 @@ def test_without_a_part_all_images_are_trained_on_and_the_test_images_measure():
 @pytest.mark.parametrize("part", range(5))
 def test_a_held_out_part_is_of_the_training_images_and_of_no_others(part):
     whole = load_data("street-digits", **SOURCE.options)
-    data = data_of(training(part=part), CPU)
+    data = load_training_data(training(part=part), CPU)
     learned, measured = pictures(data.train), pictures(data.test)
     assert (len(data.train), len(data.test)) == (128, 32)
     assert not learned & measured
@@ -177,24 +183,24 @@ def test_a_held_out_part_is_of_the_training_images_and_of_no_others(part):
 
 
 def test_parts_differ_and_every_pooling_sees_the_same_ones():
-    parts = [pictures(data_of(training(part=part), CPU).test) for part in range(3)]
+    parts = [pictures(load_training_data(training(part=part), CPU).test) for part in range(3)]
     assert parts[0] != parts[1] != parts[2] != parts[0]
-    again = data_of(training(("closed-form", 3), part=1, seed=9), CPU).test
+    again = load_training_data(training(("closed-form", 3), part=1, seed=9), CPU).test
     assert pictures(again) == parts[1]
 
 
 def test_a_share_takes_training_images_away_and_leaves_the_test_images():
     half = replace(training(), source=replace(SOURCE, share=0.5))
-    data, whole = data_of(half, CPU), data_of(training(), CPU)
+    data, whole = load_training_data(half, CPU), load_training_data(training(), CPU)
     assert len(data.train) == 80 and pictures(data.train) < pictures(whole.train)
     assert pictures(data.test) == pictures(whole.test)
-    rest = data_of(replace(half, part=0, held_out=0.25), CPU)
+    rest = load_training_data(replace(half, part=0, held_out=0.25), CPU)
     assert (len(rest.train), len(rest.test)) == (60, 20)
 
 
 def test_the_device_and_what_is_kept_do_not_change_a_name():
     assert "device" not in str(training().facts) and "keep" not in str(training().facts)
-    assert Means("cpu", keep=True) != CPU
+    assert ExecutionOptions("cpu", keep=True) != CPU
 
 
 @pytest.mark.parametrize(
@@ -239,10 +245,10 @@ def test_other_images_in_the_same_file_are_another_training(tmp_path):
     write_images(images, 0)
     first, again = asked(), asked()
     assert first.name == again.name and first.source.content
-    assert Training.from_facts(first.facts) == first
+    assert TrainingSpec.from_facts(first.facts) == first
     write_images(images, 1)
     assert asked().name != first.name
     with pytest.raises(ValueError, match=r"mine\.npz: not what the training was asked for"):
-        data_of(first, CPU)
+        load_training_data(first, CPU)
     write_images(images, 0)
-    assert len(data_of(first, CPU).train) == 40
+    assert len(load_training_data(first, CPU).train) == 40

@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 import torch
 
-from foveapool.data.batches import plain_batches, resident
+from foveapool.data.batches import iterate_batches, load_resident
 from foveapool.data.registry import load_data
 from foveapool.pooling.accumulate import compute_scatter
-from foveapool.pooling.baselines import rival
-from foveapool.study.job import Trial, scatter_at
+from foveapool.pooling.baselines import baseline_pooling
+from foveapool.study.job import TrainingJob, scatter_at
 from foveapool.study.setting import POOLINGS, Pool, Setting
-from foveapool.surgery.capture import inputs_of
+from foveapool.surgery.capture import read_inputs
 from foveapool.training.recipe import Recipe
 
 from .small import fit_in_memory
@@ -22,7 +22,7 @@ RECIPE = Recipe("adam", 1e-3, 1, batch_size=40)
 
 def trial(*pools, **options):
     setting = Setting(tuple(Pool(*each) for each in pools), width=4, **options)
-    return Trial(setting, DATA, RECIPE, seed=0, device="cpu")
+    return TrainingJob(setting, DATA, RECIPE, seed=0, device="cpu")
 
 
 @pytest.fixture(scope="module")
@@ -65,10 +65,10 @@ def test_a_pooling_that_starts_at_random_starts_from_its_seed():
 
 
 def test_the_scatter_is_that_of_the_maps_which_reach_the_layer(trained):
-    images, _ = resident(DATA, "cpu")
-    (batch, labels), *rest = plain_batches(images, 80)
+    images, _ = load_resident(DATA, "cpu")
+    (batch, labels), *rest = iterate_batches(images, 80)
     assert not rest
-    maps = inputs_of(trained, batch, ["down3"])["down3"]
+    maps = read_inputs(trained, batch, ["down3"])["down3"]
     wanted = compute_scatter(maps, labels, 10, dead_channels="ignore")
     found = scatter_at(trained, DATA, "down3", "cpu", batch=33)
     scale = wanted.within.abs().max()
@@ -137,7 +137,7 @@ def test_the_first_pooling_starts_as_it_does_alone_from_the_seed_itself(layer):
     alone = getattr(started(("sgd", layer)), f"down{layer}")
     site = trial().network().site(layer)
     torch.manual_seed(3)
-    wanted = rival("sgd", site.channels, site.in_shape, site.out_shape, 2)
+    wanted = baseline_pooling("sgd", site.channels, site.in_shape, site.out_shape, 2)
     assert torch.equal(alone.weight, wanted.weight)
     beside = started(("sgd", layer), ("sgd", layer % 3 + 1))
     assert torch.equal(getattr(beside, f"down{layer}").weight, wanted.weight)

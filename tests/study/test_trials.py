@@ -8,15 +8,15 @@ import pytest
 from scipy import stats
 
 from foveapool.records import COLUMNS, ERROR, LESS, P_VALUE, VALIDATION
-from foveapool.statistics import by_seed
+from foveapool.statistics import index_by_seed
 from foveapool.study.rows import (
     ALPHA,
     DIVERGED,
-    Trials,
-    data_label,
-    place,
-    selection_rows,
-    trial_rows,
+    SeedTrials,
+    label_data,
+    make_selection_rows,
+    make_trial_rows,
+    setting_columns,
 )
 from foveapool.study.search import Candidate, Selection
 from foveapool.study.setting import Pool, Setting
@@ -42,13 +42,13 @@ def trials(errors, *pools, **told):
         each.name: {"error": error, "alphas": dict.fromkeys("123", 25.0), **COSTS, **WHERE, **told}
         for each, error in zip(made, errors, strict=True)
     }
-    return Trials(made[0].setting, tuple(made)), results
+    return SeedTrials(made[0].setting, tuple(made)), results
 
 
 def rows_of(*pairs, **provenance):
     own, results = zip(*pairs, strict=True)
     joined = {name: result for each in results for name, result in each.items()}
-    return trial_rows("study", own, joined, {"date": "today", **provenance})
+    return make_trial_rows("study", own, joined, {"date": "today", **provenance})
 
 
 def by_metric(rows, pooling):
@@ -158,12 +158,12 @@ def test_the_alphas_that_auto_took_have_a_line():
     ],
 )
 def test_a_label_names_the_pooling_and_what_is_unusual_about_it(pools, wanted):
-    assert place(Setting(pools), RECIPE)["pooling"] == wanted
+    assert setting_columns(Setting(pools), RECIPE)["pooling"] == wanted
 
 
 def test_a_place_names_layers_in_the_order_they_were_put_in():
     pools = (Pool("closed-form", 3, 15.0, "l2"), Pool("closed-form", 1, 65.0, "l1", 2))
-    found = place(Setting(pools, "resnet18", 64, "before"), RECIPE)
+    found = setting_columns(Setting(pools, "resnet18", 64, "before"), RECIPE)
     assert found == {
         "network": "resnet18",
         "pooling": "closed-form",
@@ -176,15 +176,15 @@ def test_a_place_names_layers_in_the_order_they_were_put_in():
         "trainable": "False",
     }
     assert set(found) < set(COLUMNS)
-    plain = place(Setting((), "resnet18", 64, "before"), RECIPE)
+    plain = setting_columns(Setting((), "resnet18", 64, "before"), RECIPE)
     assert (plain["placement"], plain["layer"], plain["alpha"]) == ("", "", "")
-    sgd = place(Setting((Pool("sgd", 2),)), RECIPE)
+    sgd = setting_columns(Setting((Pool("sgd", 2),)), RECIPE)
     assert (sgd["alpha"], sgd["norm"], sgd["trainable"]) == ("", "", "True")
 
 
 def test_settings_that_differ_in_a_late_digit_are_told_apart():
     alphas = {
-        place(Setting((Pool("closed-form", 2, alpha),)), RECIPE)["alpha"]
+        setting_columns(Setting((Pool("closed-form", 2, alpha),)), RECIPE)["alpha"]
         for alpha in (1e6, 1e6 + 1, 0.1 + 1e-9, 0.1)
     }
     assert alphas == {"1000000", "1000001", "0.100000001", "0.1"}
@@ -192,13 +192,13 @@ def test_settings_that_differ_in_a_late_digit_are_told_apart():
 
 def test_another_network_has_another_name():
     other = Setting((), "resnet18", 16, options={"final_norm": False})
-    assert place(other, RECIPE)["network"] == "resnet18, width 16, final_norm False"
+    assert setting_columns(other, RECIPE)["network"] == "resnet18, width 16, final_norm False"
 
 
 def test_the_data_are_called_with_the_share_that_is_used():
-    assert data_label(training()) == "street-digits"
+    assert label_data(training()) == "street-digits"
     tenth = replace(training(), source=replace(SOURCE, share=0.1))
-    assert data_label(tenth) == "street-digits, 10 %"
+    assert label_data(tenth) == "street-digits, 10 %"
 
 
 def test_every_candidate_is_a_row_of_the_selection():
@@ -207,7 +207,7 @@ def test_every_candidate_is_a_row_of_the_selection():
     first = Candidate(short[0], (50.0,), {"hardware": "that one"}), Candidate(short[1], (60.0,))
     selection = Selection(one.setting, (*first, Candidate(one, (40.0, 42.0))))
     here = {"torch": "2", "hardware": "this one"}
-    rows = selection_rows("study", selection, here)
+    rows = make_selection_rows("study", selection, here)
     assert [row.hardware for row in rows] == ["that one", "this one", "this one"]
     assert [(row.layer, row.mean, row.n, row.epochs) for row in rows] == [
         ("3", 50.0, 1, "1"),
@@ -222,19 +222,19 @@ def test_another_rate_for_poolings_is_told_where_one_trains():
         pool = Setting((Pool(pooling, 3),))
         made = replace(training(), setting=pool, recipe=replace(RECIPE, pooling_rate=0.1))
         results = {made.name: {"error": 9.0, "alphas": {"3": 25.0}, **COSTS, **WHERE}}
-        return trial_rows("s", [Trials(pool, (made,))], results, {})[0].pooling
+        return make_trial_rows("s", [SeedTrials(pool, (made,))], results, {})[0].pooling
 
     assert of("closed-form-trained") == "closed-form-trained, pooling rate 0.1"
     assert of("closed-form") == "closed-form"
     slow = replace(training(("sgd", 2)), recipe=replace(RECIPE, pooling_rate=0.1))
     tried = Selection(Setting(), (Candidate(slow, (50.0,)),))
-    assert selection_rows("s", tried, {})[0].pooling == "sgd, pooling rate 0.1"
+    assert make_selection_rows("s", tried, {})[0].pooling == "sgd, pooling rate 0.1"
 
 
 def test_trainings_that_diverged_are_counted_beside_the_error():
     calm, results = trials((30.0, 31.0))
     wild, more = trials((100.0, 100.0), ("closed-form", 3), diverged="loss: got nan")
-    rows = trial_rows("s", [calm, wild], results | more, {})
+    rows = make_trial_rows("s", [calm, wild], results | more, {})
     counted = [row for row in rows if row.metric == DIVERGED]
     assert [(row.pooling, row.mean, row.n) for row in counted] == [("closed-form", 2, 2)]
 
@@ -248,7 +248,7 @@ def test_costs_are_those_of_trainings_that_ended_and_nothing_is_compared_with_th
     assert found[ERROR].mean == 65.25 and found[ERROR].seeds == "0-3" and found[DIVERGED].mean == 2
     parameters = found["parameters"]
     assert (parameters.mean, parameters.n, parameters.seeds) == (1000, 2, "0, 2")
-    assert by_seed(parameters) == {0: 1000.0, 2: 1000.0} and parameters.seconds == "2.00"
+    assert index_by_seed(parameters) == {0: 1000.0, 2: 1000.0} and parameters.seconds == "2.00"
     assert LESS not in found and P_VALUE not in found
 
 

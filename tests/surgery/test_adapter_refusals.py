@@ -96,7 +96,7 @@ def test_there_has_to_be_something_to_save(tmp_path):
     with pytest.raises(ValueError, match="model: got no replaced layer"):
         fp.save(toy(), tmp_path / "adapter")
     model = toy()
-    replace(model, {MAIN: fp.rival("soft", 4, (8, 8), (4, 4), 2)})
+    replace(model, {MAIN: fp.baseline_pooling("soft", 4, (8, 8), (4, 4), 2)})
     message = "block.main: got a SoftPool, wanted a LinearPool2d.*save the network's state_dict"
     with pytest.raises(ValueError, match=message):
         fp.save(model, tmp_path / "adapter")

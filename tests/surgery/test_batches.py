@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from foveapool import ClosedFormPooling, capture
-from foveapool.surgery.loader import Labelled, check_rereadable, unpacked
+from foveapool.surgery.loader import LabeledBatch, check_rereadable, unpack_batch
 
 from .toys import MAIN, loader, toy
 
@@ -117,7 +117,9 @@ def test_several_images_a_sample_go_to_the_network_as_they_came():
 
 def test_the_first_sample_is_cut_out_of_every_part():
     images, labels = loader()[0]
-    batch = Labelled({"x": images, "pair": [images, (images,)], "scale": torch.tensor(2.0)}, labels)
+    batch = LabeledBatch(
+        {"x": images, "pair": [images, (images,)], "scale": torch.tensor(2.0)}, labels
+    )
     first = batch.first()
     assert first["x"].shape[0] == first["pair"][0].shape[0] == first["pair"][1][0].shape[0] == 1
     assert first["scale"] == 2
@@ -126,7 +128,7 @@ def test_the_first_sample_is_cut_out_of_every_part():
 def test_what_has_not_one_row_a_sample_is_left_whole():
     images, labels = loader()[0]
     scale = torch.tensor([1.0, 2.0])
-    batch = Labelled({"pictures": list(images), "scale": scale}, labels)
+    batch = LabeledBatch({"pictures": list(images), "scale": scale}, labels)
     assert torch.equal(torch.stack(batch.first()["pictures"]), images)
     assert torch.equal(batch.first()["scale"], scale)
 
@@ -160,7 +162,7 @@ def test_what_comes_from_a_gpu_has_arrived_before_it_is_read():
             return self
 
     tensor = torch.ones(2).as_subclass(Told)
-    Labelled(tensor, tensor).to(torch.device("cpu"))
+    LabeledBatch(tensor, tensor).to(torch.device("cpu"))
     assert asked == [False, False]
 
 
@@ -181,18 +183,18 @@ def test_other_batches_are_refused_with_the_way_out(batch, message):
 
 def test_a_function_that_makes_too_much_of_a_batch_is_refused():
     with pytest.raises(ValueError, match="unpack: got 1 parts, wanted"):
-        unpacked((1, 2), lambda batch: batch[:1])
+        unpack_batch((1, 2), lambda batch: batch[:1])
 
 
 def test_a_function_that_forgets_to_return_is_named():
     with pytest.raises(ValueError, match=r"unpack: got None, wanted \(inputs, labels\)"):
-        unpacked((1, 2), lambda batch: None)
+        unpack_batch((1, 2), lambda batch: None)
 
 
 def test_names_of_files_are_no_ids():
     batch = (torch.ones(2, 3, 8, 8), torch.tensor([0, 1]), ["a.png", "b.png"])
     with pytest.raises(ValueError, match=r"ids: got a list .*wanted whole numbers, one a sample"):
-        unpacked(batch, lambda batch: batch)
+        unpack_batch(batch, lambda batch: batch)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from foveapool import ClosedFormPooling, LinearPool2d, capture, replace
-from foveapool.surgery.capture import inputs_of
+from foveapool.surgery.capture import read_inputs
 from foveapool.surgery.geometry import Unstrided
 
 from .toys import MAIN, POOL, SHORTCUT, anatomy, loader, toy
@@ -217,7 +217,7 @@ def test_a_layer_behind_a_replaced_one_can_be_read():
 
 
 def read_pool(model: nn.Module) -> Tensor:
-    return inputs_of(model, loader()[0][0], [POOL])[POOL]
+    return read_inputs(model, loader()[0][0], [POOL])[POOL]
 
 
 def test_a_layer_that_a_later_batch_does_not_reach_is_named():

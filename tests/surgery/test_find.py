@@ -6,7 +6,7 @@ from torch import nn
 
 from foveapool import downsampling_layers
 from foveapool.surgery.find import DownsamplingLayers
-from foveapool.surgery.forward import module_named
+from foveapool.surgery.forward import get_module
 
 
 class Residual(nn.Module):
@@ -167,5 +167,5 @@ def test_where_changes_in_place_are_not_counted_no_two_layers_are_said_to_read_t
 
 def test_a_wrong_name_is_answered_with_near_ones():
     with pytest.raises(ValueError, match=r"got 'shortcot'.*near it are \['shortcut'"):
-        module_named(Residual(), "shortcot")
-    assert isinstance(module_named(Residual(), "pool"), nn.MaxPool2d)
+        get_module(Residual(), "shortcot")
+    assert isinstance(get_module(Residual(), "pool"), nn.MaxPool2d)

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from foveapool import LinearPool2d, replace, restore
-from foveapool.surgery.geometry import Unstrided, out_shape_of
+from foveapool.surgery.geometry import Unstrided, measure_out_shape
 
 LAYERS = {
     "3x3 conv, padded": lambda: nn.Conv2d(3, 4, 3, 2, 1),
@@ -76,7 +76,7 @@ def test_the_size_that_a_layer_makes_is_foretold_without_its_hooks(make):
     layer.register_forward_hook(lambda *_: pytest.fail("a dry run is no business of hooks"))
     for size in SIZES:
         wanted = layer.forward(torch.zeros(1, 3, *size, dtype=torch.float64)).shape[2:]
-        assert out_shape_of(layer, size, 3) == wanted
+        assert measure_out_shape(layer, size, 3) == wanted
 
 
 @pytest.mark.parametrize("output", [4, (4, 2), (None, 3)])

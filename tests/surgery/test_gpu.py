@@ -89,7 +89,7 @@ def test_a_network_moves_with_what_stands_in_and_what_comes_back(mode):
 
 def test_a_network_moves_with_a_pooling_that_has_no_numbers():
     model = toy()
-    replace(model, {MAIN: fp.rival("average", 4, (8, 8), (4, 4), 2)})
+    replace(model, {MAIN: fp.baseline_pooling("average", 4, (8, 8), (4, 4), 2)})
     model.cuda()
     restore(model)
     assert model(pictures().cuda()).is_cuda

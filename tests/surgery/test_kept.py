@@ -7,7 +7,7 @@ import json
 import pytest
 
 from foveapool import ClosedFormPooling
-from foveapool.report.sources import account_of
+from foveapool.report.sources import summarize_run
 
 from .toys import MAIN, POOL, loader, toy
 
@@ -20,7 +20,7 @@ def test_a_fit_takes_the_place_of_one_with_more_layers(tmp_path):
     names = ["estimator.json", "operator-0.safetensors", "operator-3.json", "scatter-0.safetensors"]
     assert sorted(path.name for path in tmp_path.iterdir()) == names
     assert list(ClosedFormPooling.load(tmp_path).operators_) == [POOL]
-    (family,) = account_of(tmp_path).families
+    (family,) = summarize_run(tmp_path).families
     assert family.label.startswith(f"layer {POOL}, ")
 
 

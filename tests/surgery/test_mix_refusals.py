@@ -80,7 +80,7 @@ def test_a_start_of_the_mixing_that_does_not_exist_is_refused(mixing, mode, mess
 
 
 def test_sums_that_do_not_fit_into_the_memory_are_refused_before_data_is_read(monkeypatch):
-    monkeypatch.setattr(least_squares, "free_memory", lambda device: 20_000)
+    monkeypatch.setattr(least_squares, "get_free_memory", lambda device: 20_000)
     message = r"need 0\.0 GB of memory, .*block.main \(9 components of 4 channels\).*fewer comp"
     refused_fit(message, mode="mix")
     ClosedFormPooling().fit(toy(), loader(), MAIN, "mix", mixing="random")

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from foveapool import LinearPool2d, replace, restore, rival
-from foveapool.surgery.wrapper import StandIn
+from foveapool import LinearPool2d, baseline_pooling, replace, restore
+from foveapool.surgery.wrapper import PooledLayer
 
 from .toys import MAIN, POOL, SHORTCUT, anatomy, pictures, toy
 
@@ -19,7 +19,7 @@ def halving(size: int = 8, components: int = 1, trainable: bool = False) -> Line
 
 
 def replaced_names(model: nn.Module) -> list[str]:
-    return [name for name, module in model.named_modules() if isinstance(module, StandIn)]
+    return [name for name, module in model.named_modules() if isinstance(module, PooledLayer)]
 
 
 # Which layers are meant
@@ -71,7 +71,9 @@ def test_of_the_layers_that_a_key_names_those_of_stride_1_are_passed_over(key, m
     assert replaced_names(model) == ["1.convolution"]
 
 
-@pytest.mark.parametrize("pool", [halving(), nn.AvgPool2d(2), rival("soft", 3, (8, 8), (4, 4))])
+@pytest.mark.parametrize(
+    "pool", [halving(), nn.AvgPool2d(2), baseline_pooling("soft", 3, (8, 8), (4, 4))]
+)
 def test_layers_of_stride_1_give_way_to_a_pooling_that_shrinks_only_by_their_name(pool):
     model = network_of_equal_names()
     with pytest.raises(ValueError, match=r"shrinks maps for 0.convolution, of stride 1, wanted"):
@@ -143,7 +145,7 @@ def test_networks_can_read_the_settings_and_the_weights_type_of_the_old_layer():
 
 def test_any_module_can_stand_in():
     model = toy()
-    replace(model, {POOL: nn.AvgPool2d(2), MAIN: rival("blur", 4, (8, 8), (4, 4), 2)})
+    replace(model, {POOL: nn.AvgPool2d(2), MAIN: baseline_pooling("blur", 4, (8, 8), (4, 4), 2)})
     assert model(pictures()).shape == (4, 3)
 
 

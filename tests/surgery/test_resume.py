@@ -140,11 +140,11 @@ def test_sums_of_another_fit_are_neither_used_nor_touched(tmp_path, make, settin
 
 
 def test_sums_of_more_processes_are_those_of_another_fit(monkeypatch):
-    alone = checkpoint.fingerprint(toy(), {})
-    assert checkpoint.fingerprint(toy(), {}) == alone
-    monkeypatch.setattr(checkpoint, "distributed", lambda: True)
+    alone = checkpoint.fingerprint_fit(toy(), {})
+    assert checkpoint.fingerprint_fit(toy(), {}) == alone
+    monkeypatch.setattr(checkpoint, "is_distributed", lambda: True)
     monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
-    assert checkpoint.fingerprint(toy(), {}) != alone
+    assert checkpoint.fingerprint_fit(toy(), {}) != alone
 
 
 def test_settings_that_only_matter_for_solving_may_change(tmp_path):
@@ -247,9 +247,9 @@ def test_only_the_latest_sums_are_kept_and_other_files_stay(tmp_path):
 def test_sums_are_saved_at_intervals_and_not_after_each_batch(tmp_path, monkeypatch):
     monkeypatch.setattr(passes, "SAVE_SECONDS", 1000.0)
     written = []
-    original = checkpoint.Shelf.write
+    original = checkpoint.FitCheckpoint.write
     monkeypatch.setattr(
-        checkpoint.Shelf,
+        checkpoint.FitCheckpoint,
         "write",
         lambda self, at, takers: written.append(at) or original(self, at, takers),
     )

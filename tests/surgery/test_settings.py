@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from foveapool import ClosedFormPooling
-from foveapool.surgery.settings import window_of
+from foveapool.surgery.settings import resolve_window
 
 from .toys import MAIN, loader, toy
 
@@ -123,9 +123,9 @@ def test_settings_that_were_changed_are_checked_before_solving_again():
     ],
 )
 def test_a_window_that_is_left_out_follows_mode_and_stride(mode, in_shape, out_shape, wanted):
-    assert window_of("auto", mode, in_shape, out_shape) == wanted
-    assert window_of(None, mode, in_shape, out_shape) is None
-    assert window_of(7, mode, in_shape, out_shape) == 7
+    assert resolve_window("auto", mode, in_shape, out_shape) == wanted
+    assert resolve_window(None, mode, in_shape, out_shape) is None
+    assert resolve_window(7, mode, in_shape, out_shape) == 7
 
 
 def test_behind_a_convolution_a_position_sees_five_by_five_pixels_unless_told():

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import foveapool as fp
-from foveapool.surgery.wrapper import StandIn
+from foveapool.surgery.wrapper import PooledLayer
 
 from .zoo import NETWORKS, TOKEN_NETWORKS, answer, batches, images, network
 
@@ -63,7 +63,7 @@ def test_every_layer_that_is_listed_can_be_fitted_replaced_trained_and_restored(
     after = model.state_dict()
     assert list(after) == list(before)
     assert all(torch.equal(after[key], value) for key, value in before.items())
-    assert not any(isinstance(module, StandIn) for module in model.modules())
+    assert not any(isinstance(module, PooledLayer) for module in model.modules())
 
 
 @pytest.mark.parametrize("name", MIXED)

@@ -9,13 +9,13 @@ import pytest
 import torch
 from torch import nn
 
-from foveapool.data.batches import resident
+from foveapool.data.batches import load_resident
 from foveapool.training import metrics
 from foveapool.training.checkpoint import CHECKPOINT
 from foveapool.training.loop import train
-from foveapool.training.metrics import EpochRecord, Progress, progress_bar
-from foveapool.training.parallel import chosen_device
-from foveapool.training.step import error_percent
+from foveapool.training.metrics import EpochRecord, Progress, open_progress_bar
+from foveapool.training.parallel import choose_device
+from foveapool.training.step import measure_error
 
 from .toys import same, toy_data, toy_network, toy_recipe
 
@@ -81,9 +81,9 @@ def test_outputs_that_are_not_finite_are_no_errors_to_count(wrong):
     message = r"outputs that are not finite for 3 of 40 images, wanted .*lower the learning rate"
     with pytest.raises(FloatingPointError, match=message):
         train(Overflows(toy_network()), toy_data(), toy_recipe(1), device="cpu")
-    _, test = resident(toy_data(), "cpu")
+    _, test = load_resident(toy_data(), "cpu")
     with pytest.raises(FloatingPointError, match=r"for 3 of 40 images, wanted finite numbers$"):
-        error_percent(Overflows(toy_network()), test)
+        measure_error(Overflows(toy_network()), test)
 
 
 def test_a_full_disk_is_reported_and_the_old_checkpoint_kept(tmp_path):
@@ -110,7 +110,7 @@ def test_too_little_gpu_memory_says_what_to_lower(monkeypatch):
     def too_much(network, feed):
         raise torch.OutOfMemoryError("tried to allocate 2 GiB")
 
-    monkeypatch.setattr("foveapool.training.state.batch_loss", too_much)
+    monkeypatch.setattr("foveapool.training.state.compute_batch_loss", too_much)
     message = r"too small for batch_size 16: lower it or the network's width.*2 GiB"
     with pytest.raises(torch.OutOfMemoryError, match=message):
         train(toy_network(), toy_data(), toy_recipe(1), device="cpu")
@@ -160,8 +160,8 @@ def test_a_network_with_nothing_to_train_is_refused():
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
 def test_a_gpu_that_is_not_there_is_refused():
     with pytest.raises(ValueError, match=r"device: got 'cuda', wanted cpu"):
-        chosen_device("cuda")
-    assert chosen_device() == torch.device("cpu")
+        choose_device("cuda")
+    assert choose_device() == torch.device("cpu")
 
 
 @pytest.mark.parametrize(("module", "extra"), [("tensorboard", "tensorboard"), ("rich", "cli")])
@@ -173,7 +173,7 @@ def test_a_missing_extra_is_named(tmp_path, monkeypatch, module, extra):
     given = {"data": toy_data(), "recipe": toy_recipe(1), "device": "cpu", "folder": tmp_path}
     with pytest.raises(ImportError, match=rf"{module}: not installed.*foveapool\[{extra}\]"):
         if module == "rich":
-            with progress_bar("toy"):
+            with open_progress_bar("toy"):
                 pass
         train(toy_network(), tensorboard=True, **given)
 
@@ -202,7 +202,7 @@ def test_infinities_that_are_meant_are_no_divergence(tmp_path):
 
 
 def test_a_bar_shows_names_of_folders_as_they_are(capsys):
-    with progress_bar("cnn on folder:/data/[v2]/a[/b]"):
+    with open_progress_bar("cnn on folder:/data/[v2]/a[/b]"):
         pass
     assert "[v2]/a[/b]" in "".join(capsys.readouterr().err.split())
 
@@ -214,9 +214,9 @@ def test_a_bar_tells_the_epoch_its_loss_and_its_error_as_they_come(monkeypatch):
     def bar(title):
         yield lambda *given: told.append(given)
 
-    monkeypatch.setattr(metrics, "bar", bar)
+    monkeypatch.setattr(metrics, "open_bar", bar)
     unmeasured = EpochRecord(1, 0.5, 0.1, 2.0)
-    with progress_bar("cnn") as show:
+    with open_progress_bar("cnn") as show:
         show(Progress(3, 40, 4, None))
         show(Progress(10, 40, 4, unmeasured))
         show(Progress(20, 40, 4, replace(unmeasured, epoch=2, test_error=12.5)))

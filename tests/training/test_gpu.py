@@ -3,13 +3,13 @@
 import pytest
 import torch
 
-from foveapool.data.batches import Feed, resident
-from foveapool.pooling.baselines import RIVALS, rival
+from foveapool.data.batches import Feed, load_resident
+from foveapool.pooling.baselines import BASELINES, baseline_pooling
 from foveapool.pooling.module import LinearPool2d
 from foveapool.training.loop import train
 from foveapool.training.parallel import Workers
-from foveapool.training.state import build_optimiser, set_rate
-from foveapool.training.step import graph_step, plain_step
+from foveapool.training.state import build_optimizer, set_rate
+from foveapool.training.step import make_graph_step, make_plain_step
 
 from .toys import same, toy_data, toy_network, toy_recipe
 
@@ -24,10 +24,10 @@ def eager_losses(network, recipe, seed=0):
     """The losses of an eager loop in bfloat16 on the GPU, by the same step without a graph."""
     data = toy_data()
     network.cuda().to(memory_format=torch.channels_last)
-    feed = Feed(resident(data, GPU)[0], recipe.batch_size, seed, data.augmentation)
-    optimiser = build_optimiser(network, recipe, GPU)
+    feed = Feed(load_resident(data, GPU)[0], recipe.batch_size, seed, data.augmentation)
+    optimiser = build_optimizer(network, recipe, GPU)
     losses = torch.zeros(feed.steps, device=GPU)
-    step = plain_step(network, feed, optimiser, losses, Workers())
+    step = make_plain_step(network, feed, optimiser, losses, Workers())
     means = []
     for epoch in range(recipe.epochs):
         set_rate(optimiser, recipe.rate(epoch))
@@ -50,7 +50,9 @@ def test_the_graph_trains_as_the_eager_step_does(name, optimiser):
 
 def test_the_gpu_sees_the_batches_that_the_cpu_sees():
     data = toy_data()
-    feeds = [Feed(resident(data, device)[0], 16, 3, data.augmentation) for device in ("cpu", GPU)]
+    feeds = [
+        Feed(load_resident(data, device)[0], 16, 3, data.augmentation) for device in ("cpu", GPU)
+    ]
     for feed in feeds:
         feed.start(2, 1)
     (x, y), (gpu_x, gpu_y) = (feed.batch() for feed in feeds)
@@ -59,13 +61,13 @@ def test_the_gpu_sees_the_batches_that_the_cpu_sees():
     assert gpu_x.is_contiguous(memory_format=torch.channels_last)
 
 
-@pytest.mark.parametrize("pooling", ["frozen", *RIVALS])
+@pytest.mark.parametrize("pooling", ["frozen", *BASELINES])
 def test_every_pooling_trains_in_the_graph(pooling):
     shapes = {"in_shape": (8, 8), "out_shape": (4, 4)}
     if pooling == "frozen":
         layer = LinearPool2d(torch.rand(2, 16, 64) / 8, torch.zeros(8), **shapes)
     else:
-        layer = rival(pooling, 8, components=2, **shapes)
+        layer = baseline_pooling(pooling, 8, components=2, **shapes)
     before = {name: tensor.clone() for name, tensor in layer.state_dict().items()}
     network = toy_network("resnet18", poolings={2: layer}, placement="before")
     result = train(network, toy_data(), toy_recipe(6), device=GPU)
@@ -132,7 +134,7 @@ def test_the_average_over_processes_can_be_part_of_a_graph(tmp_path):
         workers = Workers(0, 2)
         tensors = [torch.ones(3, 4, 2, 2, device=GPU).to(memory_format=torch.channels_last)]
         tensors.append(torch.arange(5.0, device=GPU))
-        step = graph_step(lambda: workers.average(tensors), tensors)
+        step = make_graph_step(lambda: workers.average(tensors), tensors)
         for _ in range(2):
             step()
         assert torch.equal(tensors[0], torch.full((3, 4, 2, 2), 0.25, device=GPU))

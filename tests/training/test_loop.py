@@ -8,27 +8,27 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from foveapool.data.batches import epoch_plan, plain_batches, resident
+from foveapool.data.batches import draw_epoch_plan, iterate_batches, load_resident
 from foveapool.data.images import Augmentation
 from foveapool.pooling.baselines import LocalSgdPool
 from foveapool.pooling.module import LinearPool2d
 from foveapool.training.loop import train
 from foveapool.training.parallel import Workers
-from foveapool.training.step import error_percent
+from foveapool.training.step import measure_error
 
 from .toys import same, toy_data, toy_network, toy_recipe
 
 
 def plain_training(network, data, recipe, optimiser, seed):
     """The loop that anyone would write, over the same order of images."""
-    resident_train, _ = resident(data, "cpu")
-    batches = list(plain_batches(resident_train, 1000))
+    resident_train, _ = load_resident(data, "cpu")
+    batches = list(iterate_batches(resident_train, 1000))
     images, labels = batches[0]
     schedule = torch.optim.lr_scheduler.MultiStepLR(
         optimiser, list(recipe.milestones), recipe.gamma
     )
     for epoch in range(recipe.epochs):
-        order = epoch_plan(len(labels), seed, epoch)[:, 0]
+        order = draw_epoch_plan(len(labels), seed, epoch)[:, 0]
         for index in order.split(recipe.batch_size):
             if len(index) < recipe.batch_size:
                 continue
@@ -78,8 +78,8 @@ def test_the_error_is_that_of_the_last_epoch_and_of_the_network_that_is_left():
     result = train(network, data, toy_recipe(3), device="cpu", evaluate_every=2)
     assert [record.test_error is None for record in result.history] == [True, False, False]
     network.eval()
-    _, test = resident(data, "cpu")
-    (images, labels), *_ = plain_batches(test)
+    _, test = load_resident(data, "cpu")
+    (images, labels), *_ = iterate_batches(test)
     wrong = (network(images).argmax(1) != labels).float().mean()
     assert result.test_error == result.history[-1].test_error == pytest.approx(100 * float(wrong))
 
@@ -91,7 +91,7 @@ def test_evaluation_changes_nothing():
     train(unwatched, data, recipe, device="cpu")
     assert same(watched, unwatched)
     watched.norm1.eval()
-    error_percent(watched, resident(data, "cpu")[1], Workers())
+    measure_error(watched, load_resident(data, "cpu")[1], Workers())
     assert not watched.norm1.training and watched.norm2.training
 
 

@@ -7,10 +7,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from foveapool.pooling.baselines import RIVALS, rival
+from foveapool.pooling.baselines import BASELINES, baseline_pooling
 from foveapool.pooling.module import LinearPool2d
 from foveapool.training.loop import train
-from foveapool.training.state import build_optimiser, optimiser_tensors, set_rate
+from foveapool.training.state import build_optimizer, list_optimizer_tensors, set_rate
 
 from .toys import same, toy_data, toy_network, toy_recipe
 
@@ -37,7 +37,7 @@ def moves(pooling_rate):
     """How far one plain SGD step takes each parameter, by name, in double precision."""
     network = pooled_network().double().eval()
     recipe = toy_recipe(momentum=0.0, pooling_rate=pooling_rate)
-    optimiser = build_optimiser(network, recipe, CPU)
+    optimiser = build_optimizer(network, recipe, CPU)
     set_rate(optimiser, recipe.lr)
     before = {name: tensor.detach().clone() for name, tensor in network.named_parameters()}
     images = torch.rand(8, 3, 16, 16, generator=torch.Generator().manual_seed(0)).double()
@@ -79,17 +79,17 @@ def test_at_rate_0_a_pooling_that_trains_is_a_frozen_one(optimiser):
 def test_without_a_rate_or_a_matrix_of_its_own_there_is_one_group_in_the_networks_order(
     network, pooling_rate
 ):
-    optimiser = build_optimiser(network, toy_recipe(pooling_rate=pooling_rate), CPU)
+    optimiser = build_optimizer(network, toy_recipe(pooling_rate=pooling_rate), CPU)
     (group,) = optimiser.param_groups
     parameters = [id(p) for p in network.parameters() if p.requires_grad]
     assert [id(p) for p in group["params"]] == parameters
     assert [id(p) for p in optimiser.state] == parameters
 
 
-@pytest.mark.parametrize("name", RIVALS)
+@pytest.mark.parametrize("name", BASELINES)
 def test_among_the_rivals_those_that_learn_a_matrix_have_the_rate(name):
-    network = toy_network(poolings={2: rival(name, 8, (8, 8), (4, 4), components=2)})
-    optimiser = build_optimiser(network, toy_recipe(pooling_rate=0.1), CPU)
+    network = toy_network(poolings={2: baseline_pooling(name, 8, (8, 8), (4, 4), components=2)})
+    optimiser = build_optimizer(network, toy_recipe(pooling_rate=0.1), CPU)
     set_rate(optimiser, 0.5)
     slow = [p for group in optimiser.param_groups if group["lr"] == 0.05 for p in group["params"]]
     assert [p.shape for p in slow] == [(2, 16, 64)] * (name in ("sgd", "sgd-local"))
@@ -100,13 +100,13 @@ def test_a_matrix_that_two_poolings_share_is_in_one_group_once():
     one, other = (LinearPool2d.random((4, 4), (2, 2)) for _ in range(2))
     other.weight = one.weight
     network = nn.Sequential(one, nn.Linear(2, 2), other)
-    optimiser = build_optimiser(network, toy_recipe(pooling_rate=0.1), CPU)
+    optimiser = build_optimizer(network, toy_recipe(pooling_rate=0.1), CPU)
     held = [[id(p) for p in group["params"]] for group in optimiser.param_groups]
     assert held == [[id(one.weight)], [id(network[1].weight), id(network[1].bias)]]
 
 
 def test_rates_that_are_tensors_are_filled_where_they_lie():
-    optimiser = build_optimiser(pooled_network(), toy_recipe(pooling_rate=0.1), CPU)
+    optimiser = build_optimizer(pooled_network(), toy_recipe(pooling_rate=0.1), CPU)
     rates = [torch.zeros(()), torch.zeros(())]
     for group, rate in zip(optimiser.param_groups, rates, strict=True):
         group["lr"] = rate
@@ -117,7 +117,9 @@ def test_rates_that_are_tensors_are_filled_where_they_lie():
 
 def test_the_state_is_named_as_if_there_were_one_group():
     found = [
-        optimiser_tensors(network, build_optimiser(network, toy_recipe(pooling_rate=rate), CPU))
+        list_optimizer_tensors(
+            network, build_optimizer(network, toy_recipe(pooling_rate=rate), CPU)
+        )
         for network, rate in ((pooled_network(), 1.0), (pooled_network(), 0.1))
     ]
     assert list(found[0]) == list(found[1])

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 from toys import same, toy_data, toy_network, toy_recipe
 from foveapool.training.loop import train
-from foveapool.training.parallel import Workers, torchrun_workers
+from foveapool.training.parallel import Workers, join_torchrun
 
 torch.optim.SGD([nn.Parameter(torch.zeros(1))])
 child = os.fork()
@@ -29,7 +29,7 @@ def plain_network(seed):
     convolution = nn.Conv2d(3, 8, 3, stride=2)
     return nn.Sequential(convolution, nn.ReLU(), nn.Flatten(), nn.Linear(8 * 49, 4))
 
-with torchrun_workers(torch.device("cpu")) as device:
+with join_torchrun(torch.device("cpu")) as device:
     assert Workers.current() == Workers(rank, 2)
     # What the others start from does not matter: all follow the first.
     network = plain_network(rank)

@@ -2,20 +2,14 @@
 
 import pytest
 
-from foveapool.training.recipe import (
-    RECIPES,
-    Recipe,
-    named_recipe,
-    paper_recipe,
-    read_recipe,
-)
+from foveapool.training.recipe import RECIPES, Recipe, get_paper_recipe, get_recipe, read_recipe
 
 PLAIN = {"optimiser": "sgd", "lr": 0.1, "epochs": 2}
 
 
 def test_the_resnet_is_trained_as_the_paper_says():
     for data, epochs, milestones in (("cifar100", 350, (150, 250)), ("svhn", 150, (50, 100))):
-        recipe = paper_recipe("resnet18", data)
+        recipe = get_paper_recipe("resnet18", data)
         assert (recipe.optimiser, recipe.momentum, recipe.weight_decay) == ("sgd", 0.9, 5e-4)
         assert (recipe.epochs, recipe.milestones, recipe.batch_size) == (epochs, milestones, 128)
         rates = [recipe.rate(m + d) for m in milestones for d in (-1, 0)]
@@ -24,7 +18,7 @@ def test_the_resnet_is_trained_as_the_paper_says():
 
 def test_the_cnn_is_trained_by_adam_at_one_rate():
     for data, epochs in (("cifar10", 350), ("svhn-reduced", 150), ("street-digits", 150)):
-        recipe = paper_recipe("cnn", data)
+        recipe = get_paper_recipe("cnn", data)
         assert (recipe.optimiser, recipe.epochs) == ("adam", epochs)
         assert {recipe.rate(epoch) for epoch in range(epochs)} == {1e-3}
 
@@ -108,9 +102,9 @@ def test_an_unknown_recipe_is_answered_with_those_there_are():
     with pytest.raises(
         ValueError, match=r"got 'cnn-cifr', wanted one of.*did you mean 'cnn-cifar'"
     ):
-        named_recipe("cnn-cifr")
+        get_recipe("cnn-cifr")
     with pytest.raises(ValueError, match=r"the paper has none for npz:x; wanted one of cnn-cifar"):
-        paper_recipe("cnn", "npz:x")
+        get_paper_recipe("cnn", "npz:x")
 
 
 @pytest.mark.parametrize("name", RECIPES)

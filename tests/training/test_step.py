@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from foveapool.data.batches import Feed, resident
-from foveapool.pooling.baselines import rival
-from foveapool.training.step import batch_loss, compiled_batch_loss
+from foveapool.data.batches import Feed, load_resident
+from foveapool.pooling.baselines import baseline_pooling
+from foveapool.training.step import compile_batch_loss, compute_batch_loss
 
 from .toys import toy_data, toy_network
 
@@ -21,20 +21,24 @@ def graphs(monkeypatch):
 
     original = torch.compile
     monkeypatch.setattr(torch, "compile", lambda f, **more: original(f, backend=backend, **more))
-    compiled_batch_loss.cache_clear()
+    compile_batch_loss.cache_clear()
     yield found
-    compiled_batch_loss.cache_clear()
+    compile_batch_loss.cache_clear()
 
 
 def test_the_next_trial_of_one_shape_finds_what_the_last_one_compiled(graphs):
     data = toy_data()
     for pooled in (False, True):
         for seed in (0, 1, 2):
-            poolings = {2: rival("sgd", 8, (8, 8), (4, 4), components=2)} if pooled else None
+            poolings = (
+                {2: baseline_pooling("sgd", 8, (8, 8), (4, 4), components=2)} if pooled else None
+            )
             network = toy_network(seed=seed, poolings=poolings)
-            feed = Feed(resident(data, "cpu")[0], 16, seed, data.augmentation)
+            feed = Feed(load_resident(data, "cpu")[0], 16, seed, data.augmentation)
             feed.start(seed)
-            losses = [loss_of(network, feed) for loss_of in (batch_loss, compiled_batch_loss())]
+            losses = [
+                loss_of(network, feed) for loss_of in (compute_batch_loss, compile_batch_loss())
+            ]
             torch.testing.assert_close(*losses)
             losses[1].backward()
             assert network.stem.weight.grad is not None

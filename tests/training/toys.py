@@ -3,7 +3,7 @@
 import torch
 
 from foveapool.data.images import Augmentation, DataSet, Images
-from foveapool.networks.build import build
+from foveapool.networks.build import build_network
 from foveapool.training.recipe import Recipe
 
 CLASSES = ("a", "b", "c", "d")
@@ -25,7 +25,7 @@ def toy_data(augmentation=Augmentation(pad=1, flip=False), normalisation="channe
 
 
 def toy_network(name="cnn", seed=0, **options):
-    return build(name, seed=seed, classes=4, width=4, in_shape=(16, 16), **options)
+    return build_network(name, seed=seed, classes=4, width=4, in_shape=(16, 16), **options)
 
 
 def toy_recipe(epochs=3, **changes):

@@ -16,7 +16,7 @@ from foveapool.pooling.accumulate import compute_scatter
 from foveapool.pooling.module import LinearPool2d
 from foveapool.pooling.scatter import Scatter
 from foveapool.pooling.solve import solve_pooling
-from foveapool.training.parallel import chosen_device
+from foveapool.training.parallel import choose_device
 
 # Channels and size of the maps before the CNN's three poolings.
 LAYERS = ((64, 32), (128, 16), (256, 8))
@@ -35,7 +35,7 @@ def bench_command(
     from rich.table import Table
 
     with user_errors():
-        place = chosen_device(device)
+        place = choose_device(device)
         table = Table("maps", "scatter, s", "solving, s", "layer / convolution")
         for channels, size in LAYERS:
             figures = _row(channels, size, images, batch, place)

@@ -11,16 +11,16 @@ import typer
 
 from foveapool._io import check_file_place
 from foveapool.cli.options import OWN_DATA, DataRoot, user_errors
-from foveapool.data.check import check_classes, check_counts, check_files, class_counts
+from foveapool.data.check import check_classes, check_counts, check_files, count_labels
 from foveapool.data.download import Progress, download
 from foveapool.data.images import Images
-from foveapool.data.official import OfficialSet, look_for
+from foveapool.data.official import OfficialSet, find_files
 from foveapool.data.registry import (
     OFFICIAL,
     REDUCED,
+    get_official_set,
+    get_packed_path,
     load_data,
-    official_set,
-    packed_path,
     resolve_root,
 )
 from foveapool.data.user_data import write_npz
@@ -54,9 +54,9 @@ def list_sets(data_root: DataRoot = None) -> None:
 
 def _where(name: str, official: OfficialSet, root: Path) -> tuple[str, str, str]:
     size = f"{sum(remote.size for remote in official.editions[0].remotes) / 1e6:.0f} MB"
-    if (packed := packed_path(name, root)).is_file():
+    if (packed := get_packed_path(name, root)).is_file():
         return "packed", size, str(packed)
-    found = look_for(official, root)
+    found = find_files(official, root)
     there = "no" if found is None else "in part" if found.missing else "yes"
     return there, size, str(found.folder if found else root / official.name)
 
@@ -74,8 +74,8 @@ def check(
         names = [
             name
             for name, official in OFFICIAL.items()
-            if packed_path(name, root).is_file()
-            or (official.name == name and look_for(official, root))
+            if get_packed_path(name, root).is_file()
+            or (official.name == name and find_files(official, root))
         ]
         if not names:
             typer.echo(f"nothing in {root}: foveapool data download NAME, or name a --data-root")
@@ -92,8 +92,8 @@ def check(
 
 def _check(name: str, root: Path) -> None:
     official = OFFICIAL.get(name)
-    if official and packed_path(name, root).is_file():
-        typer.echo(f"{packed_path(name, root)}: read instead of the published files")
+    if official and get_packed_path(name, root).is_file():
+        typer.echo(f"{get_packed_path(name, root)}: read instead of the published files")
     elif official:
         for file in check_files(official, root):
             verdict = "as published" if file.published else "not the published bytes"
@@ -109,7 +109,7 @@ def _check(name: str, root: Path) -> None:
 
 
 def _summary(images: Images) -> str:
-    counts = class_counts(images)
+    counts = count_labels(images)
     if len(set(counts)) == 1:
         by_class = f"{counts[0]:,} in each of {len(counts)} classes"
     else:
@@ -128,7 +128,7 @@ def download_sets(
     """Fetches published files, goes on where a download broke off, verifies and unpacks them."""
     root = resolve_root(data_root)
     with user_errors():
-        sets = {official.name: official for official in map(official_set, names)}
+        sets = {official.name: official for official in map(get_official_set, names)}
         for name, official in sets.items():
             with _bar() as progress:
                 folder = download(official, root, progress)
@@ -144,7 +144,7 @@ def pack(
 ) -> None:
     """Copies a set, or the part of it that a seed draws, into one file for another machine."""
     with user_errors():
-        path = packed_path(name, to, data_seed)
+        path = get_packed_path(name, to, data_seed)
         check_file_place(path)
         write_npz(load_data(name, data_root, data_seed), path)
     typer.echo(f"{name}: in {path}, {path.stat().st_size / 1e6:.0f} MB")

@@ -19,37 +19,42 @@ from foveapool.pooling.operator import PoolingOperator
 from foveapool.pooling.scatter import Scatter
 from foveapool.pooling.solve import sweep_pooling
 from foveapool.records import Row, read_rows
-from foveapool.report.operator_files import SavedFit, adapter_folder, adapter_pools, saved_fit
-from foveapool.report.run_summary import NO_OPERATOR, Account, Curve
-from foveapool.report.sources import UNNAMED, account_of
+from foveapool.report.operator_files import (
+    SavedFit,
+    find_adapter_folder,
+    read_adapter_pools,
+    read_saved_fit,
+)
+from foveapool.report.run_summary import NO_OPERATOR, Curve, RunSummary
+from foveapool.report.sources import UNNAMED, summarize_run
 from foveapool.runs import STUDY, TRAINING
-from foveapool.study.loading import RUN, operator_file
+from foveapool.study.loading import RUN_NOTE, find_operator_file
 
 Found = TypeVar("Found", bound=Hashable)
 
 
-def weights_in(source: Path, layer: str | None = None) -> PoolingOperator | LinearPool2d:
+def read_weights(source: Path, layer: str | None = None) -> PoolingOperator | LinearPool2d:
     """The operator that `source` is or has in it, or the layer of an adapter."""
-    folder = adapter_folder(source)
+    folder = find_adapter_folder(source)
     if folder is None:
-        return PoolingOperator.load(operator_path(source, layer))
-    if saved_fit(source) is not None:
+        return PoolingOperator.load(find_operator(source, layer))
+    if read_saved_fit(source) is not None:
         raise ValueError(
             f"{source}: got a fit and an adapter in one folder, wanted one of them; "
             "name the adapter's file or an operator's"
         )
-    return _of_layer(folder, adapter_pools(folder), layer)
+    return _of_layer(folder, read_adapter_pools(folder), layer)
 
 
-def operator_path(source: Path, layer: str | None = None) -> Path:
+def find_operator(source: Path, layer: str | None = None) -> Path:
     """The operator's file that `source` is or, as the only one or that of a layer, has in it.
 
     `layer` is a name where ClosedFormPooling.save wrote the folder, and a number elsewhere.
     """
-    fit = saved_fit(source)
+    fit = read_saved_fit(source)
     if fit is not None:
         return _of_layer(source, fit.operators, layer)
-    if adapter_folder(source) is not None:
+    if find_adapter_folder(source) is not None:
         raise ValueError(
             f"{source}: got an adapter, which holds weights and neither eigenvalues nor maps, "
             "wanted an operator; `foveapool figures operator` draws the weights"
@@ -64,15 +69,15 @@ def operator_path(source: Path, layer: str | None = None) -> Path:
             f"layer: got {layer!r} for {source}, wanted a number, as `foveapool fit` and `study` "
             "count their layers; names are those of a folder that ClosedFormPooling.save wrote"
         )
-    return operator_file(source, None if layer is None else int(layer))
+    return find_operator_file(source, None if layer is None else int(layer))
 
 
 def has_network(operator: Path) -> bool:
     """Whether the folder of an operator's file tells of the network that it was fitted on."""
-    fit = saved_fit(operator.parent)
+    fit = read_saved_fit(operator.parent)
     if fit is not None and operator in fit.operators.values():
         return False
-    return any((operator.parent / note).is_file() for note in (TRAINING, RUN))
+    return any((operator.parent / note).is_file() for note in (TRAINING, RUN_NOTE))
 
 
 def _of_layer(source: Path, found: Mapping[str, Found], layer: str | None) -> Found:
@@ -87,7 +92,7 @@ def _of_layer(source: Path, found: Mapping[str, Found], layer: str | None) -> Fo
     return found[layer]
 
 
-def sweeps_in(sources: Sequence[Path], text: str) -> dict[str, list[PoolingOperator]]:
+def read_sweeps(sources: Sequence[Path], text: str) -> dict[str, list[PoolingOperator]]:
     """Operators over alpha by layer: solved for on scatter files, or as runs have them."""
     try:
         alphas = [float(part) for part in text.split(",")]
@@ -95,7 +100,7 @@ def sweeps_in(sources: Sequence[Path], text: str) -> dict[str, list[PoolingOpera
         raise ValueError(f"alphas: got {text!r}, wanted numbers such as 5,25,100") from None
     found: list[tuple[Path, str, list[PoolingOperator]]] = []
     for source in dict.fromkeys(sources):
-        fit = saved_fit(source)
+        fit = read_saved_fit(source)
         scatters = _scatters(source, fit)
         centre: Centre = "paper" if fit is None else fit.centre
         for name, scatter in scatters.items():
@@ -146,7 +151,7 @@ def _of_study(scatter: Path) -> str:
     return named[1] if named else scatter.stem
 
 
-def curves_in(sources: Sequence[Path]) -> list[Curve]:
+def read_curves(sources: Sequence[Path]) -> list[Curve]:
     """The curves of runs; one that is no setting of a study is named by its folder.
 
     Studies share trainings, and those are drawn once. Where two studies call different trainings
@@ -177,7 +182,7 @@ def curves_in(sources: Sequence[Path]) -> list[Curve]:
     return list(dict.fromkeys(every))
 
 
-def rows_in(sources: Sequence[Path]) -> list[Row]:
+def read_all_rows(sources: Sequence[Path]) -> list[Row]:
     """The rows of CSV files and studies; of one that is not finished, those so far."""
     found: list[Row] = []
     for source in sources:
@@ -194,9 +199,9 @@ def rows_in(sources: Sequence[Path]) -> list[Row]:
     return found
 
 
-def ratio_rows(sources: Sequence[Path], what: str) -> list[Row]:
+def read_ratio_rows(sources: Sequence[Path], what: str) -> list[Row]:
     """The rows that hold CE or flip rates, as `what` says."""
-    found = [row for row in rows_in(sources) if row.metric.startswith(f"{what}, ")]
+    found = [row for row in read_all_rows(sources) if row.metric.startswith(f"{what}, ")]
     if not found:
         raise ValueError(
             f"{_listed(sources)}: got no row of {what!r}, wanted some, such as `foveapool "
@@ -209,12 +214,12 @@ def _listed(sources: Sequence[Path]) -> str:
     return ", ".join(map(str, sources))
 
 
-def _account(source: Path) -> Account:
+def _account(source: Path) -> RunSummary:
     """What is known of a run; what is missing is said on the error stream.
 
     Not that an operator is: figures of operators say so themselves, others need none.
     """
-    account = account_of(source)
+    account = summarize_run(source)
     for text in account.missing:
         if not text.startswith(NO_OPERATOR):
             typer.echo(f"note: {text}", err=True)

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from foveapool.cli.figure_sources import (
-    curves_in,
+    find_operator,
     has_network,
-    operator_path,
-    ratio_rows,
-    rows_in,
-    sweeps_in,
-    weights_in,
+    read_all_rows,
+    read_curves,
+    read_ratio_rows,
+    read_sweeps,
+    read_weights,
 )
 from foveapool.cli.options import DataRoot, Device, user_errors
 from foveapool.data.registry import OFFICIAL, REDUCED
@@ -24,10 +24,15 @@ from foveapool.pooling.operator import PoolingOperator
 from foveapool.pooling.solve import ALPHAS
 from foveapool.records import CE, ERROR, FLIP_RATE, VALIDATION
 from foveapool.report import figures
-from foveapool.report.robustness_figures import ratios_in
+from foveapool.report.robustness_figures import read_ratios
 from foveapool.report.style import COLUMN
-from foveapool.robustness.compare import CORRUPTION_GROUPS, PERTURBATION_GROUPS, paper, paper_on
-from foveapool.study.loading import pooled_maps
+from foveapool.robustness.compare import (
+    CORRUPTION_GROUPS,
+    PERTURBATION_GROUPS,
+    has_paper_figures,
+    load_paper,
+)
+from foveapool.study.loading import pool_both_ways
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -78,7 +83,7 @@ def operator_command(
 ) -> None:
     """The weights at evenly spaced places of the output: red positive, blue negative."""
     with user_errors():
-        operator = weights_in(source, layer)
+        operator = read_weights(source, layer)
         shown = figures.operator_figure(operator, _positions(positions), width)
         _written(shown, out, formats)
 
@@ -98,7 +103,7 @@ def eigenvalues_command(
 ) -> None:
     """Eigenvalues and the gaps behind them over the output map."""
     with user_errors():
-        operator = PoolingOperator.load(operator_path(source, layer))
+        operator = PoolingOperator.load(find_operator(source, layer))
         _written(figures.eigenvalue_figure(operator, width), out, formats)
 
 
@@ -127,14 +132,14 @@ def maps_command(
     `foveapool fit` left an operator.
     """
     with user_errors():
-        path = operator_path(source, layer)
+        path = find_operator(source, layer)
         if not has_network(path):
             raise ValueError(
                 f"{path}: got an operator without its network, wanted one in a training of a study "
                 "or in a folder of `foveapool train`; maps that you have are drawn by "
                 "feature_map_figure of foveapool.report.figures"
             )
-        maps = pooled_maps(path, images, placement, data_root, device)
+        maps = pool_both_ways(path, images, placement, data_root, device)
         other = channel if learned_channel is None else learned_channel
         shown = figures.feature_map_figure(
             maps.default,
@@ -154,7 +159,7 @@ def radius_command(
 ) -> None:
     """How far the rows of an operator reach, against alpha, at each layer."""
     with user_errors():
-        _written(figures.radius_figure(sweeps_in(sources, alphas), width), out, formats)
+        _written(figures.radius_figure(read_sweeps(sources, alphas), width), out, formats)
 
 
 @app.command("separability")
@@ -163,7 +168,7 @@ def separability_command(
 ) -> None:
     """How well pooled values separate the classes, against average pooling, at each layer."""
     with user_errors():
-        _written(figures.separability_figure(sweeps_in(sources, alphas), width), out, formats)
+        _written(figures.separability_figure(read_sweeps(sources, alphas), width), out, formats)
 
 
 @app.command("alpha")
@@ -178,7 +183,7 @@ def alpha_command(
 ) -> None:
     """Error against alpha, by layer and norm, with spread."""
     with user_errors():
-        rows = rows_in(sources)
+        rows = read_all_rows(sources)
         searched = not test and any(row.metric == VALIDATION for row in rows)
         metric = VALIDATION if searched else ERROR
         _written(figures.alpha_figure(rows, metric, width), out, formats)
@@ -190,14 +195,14 @@ def images_command(sources: Rows, out: Out, formats: Formats = "", width: Width 
     totals = {name: sum(official.train_counts) for name, official in OFFICIAL.items()}
     totals["svhn-reduced"] = round(REDUCED * totals["svhn"])
     with user_errors():
-        _written(figures.images_figure(rows_in(sources), totals, width), out, formats)
+        _written(figures.images_figure(read_all_rows(sources), totals, width), out, formats)
 
 
 @app.command("poolings")
 def poolings_command(sources: Rows, out: Out, formats: Formats = "", width: Width = COLUMN) -> None:
     """Test error of every pooling, the best first, a marker a layer, against the baseline."""
     with user_errors():
-        _written(figures.poolings_figure(rows_in(sources), width), out, formats)
+        _written(figures.poolings_figure(read_all_rows(sources), width), out, formats)
 
 
 @app.command("curves")
@@ -211,14 +216,14 @@ def curves_command(
 ) -> None:
     """Training loss and test error against the epoch; seeds of one setting make one line."""
     with user_errors():
-        _written(figures.curves_figure(curves_in(sources), width), out, formats)
+        _written(figures.curves_figure(read_curves(sources), width), out, formats)
 
 
 @app.command("ce")
 def ce_command(sources: Rows, out: Out, formats: Formats = "", width: Width = COLUMN) -> None:
     """CE of each corruption, geometric ones and others; on CIFAR-10 beside the paper's."""
     with user_errors():
-        shown = _bars(sources, CE, CORRUPTION_GROUPS, paper().ce, width)
+        shown = _bars(sources, CE, CORRUPTION_GROUPS, load_paper().ce, width)
         _written(shown, out, formats)
 
 
@@ -226,7 +231,7 @@ def ce_command(sources: Rows, out: Out, formats: Formats = "", width: Width = CO
 def flips_command(sources: Rows, out: Out, formats: Formats = "", width: Width = COLUMN) -> None:
     """Flip rate of each perturbation, geometric ones and others; on CIFAR-10 beside the paper's."""
     with user_errors():
-        shown = _bars(sources, FLIP_RATE, PERTURBATION_GROUPS, paper().rate, width)
+        shown = _bars(sources, FLIP_RATE, PERTURBATION_GROUPS, load_paper().rate, width)
         _written(shown, out, formats)
 
 
@@ -238,7 +243,7 @@ def _bars(
     width: float,
 ) -> Figure:
     """The ratios of the rows, and what the paper prints of them where the data are its own."""
-    rows = ratio_rows(sources, what)
-    beside = all(paper_on(row.data) for row in rows)
+    rows = read_ratio_rows(sources, what)
+    beside = all(has_paper_figures(row.data) for row in rows)
     percent = {name: 100 * ratio for name, ratio in printed.items() if beside}
-    return figures.ratio_figure(ratios_in(rows, what), groups, what, percent, width)
+    return figures.ratio_figure(read_ratios(rows, what), groups, what, percent, width)

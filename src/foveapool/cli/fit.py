@@ -12,11 +12,11 @@ from foveapool._io import check_file_place
 from foveapool.cli.options import DataRoot, Device, user_errors
 from foveapool.data.registry import load_data
 from foveapool.pooling.solve import Alpha, pooling_report, solve_pooling
-from foveapool.study.job import Trial, scatter_at
-from foveapool.study.loading import RUN, data_options, read_run
+from foveapool.study.job import TrainingJob, scatter_at
+from foveapool.study.loading import RUN_NOTE, read_data_options, read_run
 from foveapool.study.setting import CLOSED_FORM, Pool, Setting
 from foveapool.training.checkpoint import load_weights
-from foveapool.training.parallel import chosen_device
+from foveapool.training.parallel import choose_device
 from foveapool.training.recipe import Recipe
 
 
@@ -46,25 +46,25 @@ def fit_command(
     layer).
     """
     with user_errors():
-        if not (run / RUN).is_file():
+        if not (run / RUN_NOTE).is_file():
             raise FileNotFoundError(
-                f"{run}: no {RUN} there, wanted a run folder of `foveapool train`; a network of "
-                "your own is fitted in Python, by foveapool.ClosedFormPooling().fit(model, "
+                f"{run}: no {RUN_NOTE} there, wanted a run folder of `foveapool train`; a network "
+                "of your own is fitted in Python, by foveapool.ClosedFormPooling().fit(model, "
                 "loader, layer)"
             )
         facts = read_run(run)
         path = out or run / f"operator-{layer}.safetensors"
         # Mistakes are to be known before the seconds that the data take.
         check_file_place(path)
-        chosen_device(device)
+        choose_device(device)
         Setting(network=facts["network"], placement=placement)
         pool = Pool(CLOSED_FORM, layer, _alpha(alpha), norm, components)  # type: ignore[arg-type]
         alphas = [_alpha(part) for part in report.split(",")] if report is not None else []
         for each in alphas:
             replace(pool, alpha=each)
-        data = load_data(facts["data"], data_root, facts["data_seed"], **data_options(facts))
+        data = load_data(facts["data"], data_root, facts["data_seed"], **read_data_options(facts))
         setting = Setting(network=facts["network"], width=facts["width"])
-        network = Trial(setting, data, Recipe("adam", 1e-3, 1), facts["seed"]).network()
+        network = TrainingJob(setting, data, Recipe("adam", 1e-3, 1), facts["seed"]).network()
         done, wanted = load_weights(network, run, data, facts["seed"]).epoch, facts.get("epochs")
         if wanted is not None and done < wanted:
             typer.echo(f"note: {run} is trained for {done} of {wanted} epochs", err=True)

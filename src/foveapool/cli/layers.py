@@ -18,7 +18,7 @@ from torch import nn
 
 from foveapool.cli.options import user_errors
 from foveapool.surgery.find import downsampling_layers
-from foveapool.surgery.forward import first_line
+from foveapool.surgery.forward import get_first_line
 
 
 def layers_command(
@@ -38,19 +38,19 @@ def layers_command(
     For example: foveapool layers foveapool.networks.resnet:PreActResNet18
     """
     with user_errors():
-        model, example = made(network, options), torch.zeros(1, *image_size(size))
+        model, example = make_network(network, options), torch.zeros(1, *parse_image_size(size))
         try:
             found = downsampling_layers(model, example)
         except Exception as error:  # a network of one's own may raise anything
             raise ValueError(
                 f"network: {network} does not take an input of shape {tuple(example.shape)}: "
-                f"{_in_a_line(error)}; is --input right?"
+                f"{_describe_error(error)}; is --input right?"
             ) from error
     # A line a layer, however wide: names are there to be copied.
     typer.echo(str(found))
 
 
-def made(network: str, options: str = "{}") -> nn.Module:
+def make_network(network: str, options: str = "{}") -> nn.Module:
     """The network that MODULE:NAME or FILE.py:NAME stands for."""
     source, _, name = network.rpartition(":")
     if not source or not name:
@@ -77,16 +77,16 @@ def made(network: str, options: str = "{}") -> nn.Module:
         model = value if isinstance(value, nn.Module) else value(**arguments)
     except Exception as error:  # what makes a network of one's own may raise anything
         raise ValueError(
-            f"network: {network} cannot be made with {arguments}: {_in_a_line(error)}; give its "
-            "arguments by --options"
+            f"network: {network} cannot be made with {arguments}: {_describe_error(error)}; give "
+            "its arguments by --options"
         ) from error
     if not isinstance(model, nn.Module):
         raise ValueError(f"network: {network} made a {type(model).__name__}, wanted an nn.Module")
     return model
 
 
-def _in_a_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {first_line(error)}"
+def _describe_error(error: Exception) -> str:
+    return f"{type(error).__name__}: {get_first_line(error)}"
 
 
 def _module(source: str) -> Any:
@@ -122,12 +122,12 @@ def _loading(source: str) -> Iterator[None]:
         known = not run or isinstance(error, SyntaxError)
         where = "" if known else f" ({run[-1].filename}, line {run[-1].lineno})"
         raise ValueError(
-            f"network: {source} cannot be loaded: {_in_a_line(error)}{where}; mend it, or name "
-            "another"
+            f"network: {source} cannot be loaded: {_describe_error(error)}{where}; mend it, or "
+            "name another"
         ) from error
 
 
-def image_size(text: str) -> tuple[int, int, int]:
+def parse_image_size(text: str) -> tuple[int, int, int]:
     """(channels, height, width) of CxHxW."""
     parts = text.lower().split("x")
     if len(parts) != 3 or not all(part.isdigit() and int(part) > 0 for part in parts):

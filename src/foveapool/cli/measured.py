@@ -12,22 +12,22 @@ from pathlib import Path
 from typing import Any
 
 from foveapool._io import write_text
-from foveapool.data.batches import normaliser
+from foveapool.data.batches import make_normalizer
 from foveapool.records import Row
 from foveapool.robustness.evaluate import Progress, evaluate
 from foveapool.robustness.result import RobustnessResult
 from foveapool.runs import read_json
-from foveapool.study.loading import Trained
-from foveapool.study.robustness import robustness_rows
-from foveapool.training.checkpoint import shown_images
-from foveapool.training.parallel import chosen_device
+from foveapool.study.loading import TrainedNetwork
+from foveapool.study.robustness import make_robustness_rows
+from foveapool.training.checkpoint import describe_images
+from foveapool.training.parallel import choose_device
 
 STUDY = "robustness"
 RESULT = "robustness.json"
 
 
 @dataclass(frozen=True)
-class Asked:
+class RobustnessRequest:
     """What networks are measured on, and where."""
 
     corruptions: tuple[str, ...]
@@ -39,7 +39,7 @@ class Asked:
     frost_folder: Path | None = None
     device: str | None = None
 
-    def facts(self, trained: Trained) -> dict[str, Any]:
+    def facts(self, trained: TrainedNetwork) -> dict[str, Any]:
         """All that the result depends on, as JSON can hold it."""
         checksum = 0
         for tensor in trained.network.state_dict().values():
@@ -52,38 +52,40 @@ class Asked:
             "seed": self.seed,
             "folder": None if self.folder is None else str(self.folder),
             "frost_folder": None if self.frost_folder is None else str(self.frost_folder),
-            "device": chosen_device(self.device).type,
+            "device": choose_device(self.device).type,
             "weights": checksum,
-            **shown_images(trained.data),
+            **describe_images(trained.data),
         }
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredNetwork:
     """A trained network, what it came to, and in how many seconds."""
 
-    trained: Trained
+    trained: TrainedNetwork
     result: RobustnessResult
     seconds: float
 
 
-def measured(trained: Trained, asked: Asked, progress: Progress | None = None) -> Measured:
+def measure_network(
+    trained: TrainedNetwork, asked: RobustnessRequest, progress: Progress | None = None
+) -> MeasuredNetwork:
     """The network's robustness; from its folder if it was measured in the same way before."""
     path, facts = trained.folder / RESULT, asked.facts(trained)
-    kept = _kept(path, facts)
+    kept = _read_kept(path, facts)
     if kept is not None:
-        return Measured(trained, *kept)
+        return MeasuredNetwork(trained, *kept)
     begin = time.perf_counter()
     test = trained.data.test
     result = evaluate(
         trained.network,
         test.images[: asked.images],
         test.labels[: asked.images],
-        normaliser(trained.data),
+        make_normalizer(trained.data),
         corruptions=asked.corruptions,
         severities=asked.severities,
         perturbations=asked.perturbations,
-        device=chosen_device(asked.device),
+        device=choose_device(asked.device),
         seed=asked.seed,
         folder=asked.folder,
         frost_folder=asked.frost_folder,
@@ -92,10 +94,10 @@ def measured(trained: Trained, asked: Asked, progress: Progress | None = None) -
     seconds = round(time.perf_counter() - begin, 1)
     note = {"asked": facts, "seconds": seconds, "result": result.to_dict()}
     write_text(path, json.dumps(note, indent=1) + "\n")
-    return Measured(trained, result, seconds)
+    return MeasuredNetwork(trained, result, seconds)
 
 
-def _kept(path: Path, facts: Mapping[str, Any]) -> tuple[RobustnessResult, float] | None:
+def _read_kept(path: Path, facts: Mapping[str, Any]) -> tuple[RobustnessResult, float] | None:
     """What was measured in that way before, and its seconds; what cannot be read counts as none."""
     try:
         note = read_json(path)
@@ -107,7 +109,7 @@ def _kept(path: Path, facts: Mapping[str, Any]) -> tuple[RobustnessResult, float
         return None
 
 
-def check_alike(trials: Sequence[Trained], baseline: Sequence[Trained] = ()) -> None:
+def check_alike(trials: Sequence[TrainedNetwork], baseline: Sequence[TrainedNetwork] = ()) -> None:
     """ValueError unless trials differ in their seeds alone, and all were made for the same data."""
     for group in (trials, baseline):
         for column in group[0].columns if group else ():
@@ -125,8 +127,8 @@ def check_alike(trials: Sequence[Trained], baseline: Sequence[Trained] = ()) -> 
         )
 
 
-def rows_of(
-    trials: Sequence[Measured],
+def make_rows(
+    trials: Sequence[MeasuredNetwork],
     baseline: RobustnessResult | None,
     provenance: Mapping[str, str],
 ) -> list[Row]:
@@ -138,4 +140,4 @@ def rows_of(
         "seeds": ", ".join(str(each.trained.seed) for each in trials),
         "seconds": f"{statistics.mean(each.seconds for each in trials):.1f}",
     }
-    return robustness_rows([each.result for each in trials], baseline, columns)
+    return make_robustness_rows([each.result for each in trials], baseline, columns)

@@ -11,13 +11,19 @@ import typer
 from foveapool._io import check_file_place
 from foveapool.cli.figure_sources import has_network
 from foveapool.cli.options import DataRoot, user_errors
-from foveapool.report.operator_files import with_examples
-from foveapool.report.page import write_accounts
-from foveapool.report.run_summary import Account
-from foveapool.report.sources import account_of, example_account, last_run
+from foveapool.report.operator_files import add_examples
+from foveapool.report.page import write_summaries
+from foveapool.report.run_summary import RunSummary
+from foveapool.report.sources import find_last_run, summarize_example, summarize_run
 from foveapool.runs import TRAINING
-from foveapool.study.loading import SampleMaps, layer_of, maps_of_fit, sample_maps, trained_network
-from foveapool.study.spec import Means
+from foveapool.study.loading import (
+    SampleMaps,
+    load_fit_maps,
+    load_trained_network,
+    parse_layer,
+    read_sample_maps,
+)
+from foveapool.study.spec import ExecutionOptions
 
 PAGE = "report.html"
 NO_NETWORK = (
@@ -55,24 +61,24 @@ def report_command(
         if example and names:
             raise ValueError("--example: got runs too, wanted one or the other")
         if example:
-            accounts, page = [example_account()], Path("foveapool-example.html")
+            accounts, page = [summarize_example()], Path("foveapool-example.html")
         else:
-            found = [resolved(name, runs) for name in names or [last_run(runs)]]
-            accounts = [account_of(path) for path in found]
+            found = [resolve_run(name, runs) for name in names or [find_last_run(runs)]]
+            accounts = [summarize_run(path) for path in found]
             page = found[0] / PAGE if found[0].is_dir() else found[0].with_suffix(".html")
             page = page if len(found) == 1 else runs / "comparison.html"
         page = out or page
         check_file_place(page)
         if maps:
             accounts = [_with_maps(account, data_root) for account in accounts]
-        written = write_accounts(accounts, page)
+        written = write_summaries(accounts, page)
     for account in accounts:
         for text in account.missing:
             typer.echo(f"note: {text}", err=True)
     typer.echo(f"written to {written}")
 
 
-def resolved(name: Path, runs: Path) -> Path:
+def resolve_run(name: Path, runs: Path) -> Path:
     """A path as it is, or the study or training of that name in the folder of runs."""
     for path in (name, runs / "studies" / name, runs / "trainings" / name, runs / name):
         if path.exists():
@@ -82,17 +88,17 @@ def resolved(name: Path, runs: Path) -> Path:
     )
 
 
-def _with_maps(account: Account, data_root: Path | None) -> Account:
+def _with_maps(account: RunSummary, data_root: Path | None) -> RunSummary:
     bare = [each.path for each in account.families if each.path and each.examples is None]
     if not all(map(has_network, bare)):
         return replace(account, missing=(*account.missing, NO_NETWORK))
 
     def maps_before(operator: Path) -> SampleMaps:
         if (operator.parent / TRAINING).is_file():
-            return maps_of_fit(operator, Means("cpu", data_root=data_root))
-        layer = layer_of(operator)
-        trained = trained_network(operator.parent, data_root)
+            return load_fit_maps(operator, ExecutionOptions("cpu", data_root=data_root))
+        layer = parse_layer(operator)
+        trained = load_trained_network(operator.parent, data_root)
         module = trained.network.site(layer).module  # type: ignore[operator]
-        return sample_maps(trained.network, trained.data, module, "cpu")
+        return read_sample_maps(trained.network, trained.data, module, "cpu")
 
-    return with_examples(account, maps_before)
+    return add_examples(account, maps_before)

@@ -14,10 +14,10 @@ from foveapool.report.tables import (
     Table,
     claims_table,
     error_table,
-    latest,
+    find_differing_columns,
+    latest_rows,
     ranking_table,
     selection_table,
-    told_apart,
 )
 from foveapool.runs import STUDY, read_json
 from foveapool.study.rows import DIVERGED
@@ -75,9 +75,9 @@ def results_command(
         elif ranking:
             _print(ranking_table(rows), form)
         else:
-            show(rows, form)
+            show_table(rows, form)
         if not selection:
-            for text in told_diverged(rows):
+            for text in describe_diverged(rows):
                 typer.echo(f"note: {text}", err=True)
         if claims:
             if selection:  # claims are of test errors, which are not among the rows of a search
@@ -85,16 +85,16 @@ def results_command(
             _print(claims_table(rows), form)
 
 
-def show(rows: Iterable[Row], form: str) -> None:
+def show_table(rows: Iterable[Row], form: str) -> None:
     """Prints the table of errors; where there are several studies, each line names its own."""
     rows = list(rows)
-    _print(error_table(rows, told_apart(rows)), form)
+    _print(error_table(rows, find_differing_columns(rows)), form)
 
 
-def told_diverged(rows: Iterable[Row]) -> list[str]:
+def describe_diverged(rows: Iterable[Row]) -> list[str]:
     """A line for each error that holds trainings which came to no numbers."""
     lines = []
-    for row in (row for row in latest(rows) if row.metric == DIVERGED):
+    for row in (row for row in latest_rows(rows) if row.metric == DIVERGED):
         where = " at layer ".join(filter(None, (row.pooling, row.layer)))
         text = f"{where}: {row.mean:g} of {row.n} trainings diverged"
         lines.append(f"{text}, which its error counts as all wrong")

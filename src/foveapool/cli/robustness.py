@@ -11,18 +11,24 @@ from typing import Annotated
 import typer
 
 from foveapool._io import check_folder_place, write_text
-from foveapool.cli.measured import Asked, Measured, check_alike, measured, rows_of
+from foveapool.cli.measured import (
+    MeasuredNetwork,
+    RobustnessRequest,
+    check_alike,
+    make_rows,
+    measure_network,
+)
 from foveapool.cli.options import DataRoot, Device, user_errors
 from foveapool.data.registry import NAMES, load_data
-from foveapool.records import append_rows, check_target, provenance
+from foveapool.records import append_rows, check_rows_file, collect_provenance
 from foveapool.robustness.evaluate import Progress
-from foveapool.robustness.names import checked_severities, corruption_names, perturbation_names
-from foveapool.robustness.result import mean_of
+from foveapool.robustness.names import check_severities, corruption_names, perturbation_names
+from foveapool.robustness.result import average_results
 from foveapool.robustness.sets import generate_corruptions, generate_perturbations
-from foveapool.robustness.tables import Table, tables
-from foveapool.study.loading import Trained, trained_network
-from foveapool.training.metrics import bar
-from foveapool.training.parallel import chosen_device
+from foveapool.robustness.tables import Table, make_tables
+from foveapool.study.loading import TrainedNetwork, load_trained_network
+from foveapool.training.metrics import open_bar
+from foveapool.training.parallel import choose_device
 
 NONE = "none"
 EVERY_SEVERITY = "1,2,3,4,5"
@@ -71,7 +77,7 @@ def generate(
         else:
             raise ValueError(f"kind: got {kind!r}, wanted c or p")
         check_folder_place(out)
-        place = chosen_device(device)
+        place = choose_device(device)
         test = load_data(data, data_root).test
         images = test.images.permute(0, 2, 3, 1).contiguous()
         with _bar(f"{data}, {len(wanted)} files") as progress:
@@ -145,9 +151,9 @@ def evaluate_command(
         if folder is not None:
             _refuse(frost_folder, "--frost-folder", "--folder", "a set on disk has its frost")
             _refuse(seed, "--seed", "--folder", "a set on disk is drawn already")
-        asked = Asked(
+        asked = RobustnessRequest(
             corruption_names(_split(corruptions)),
-            checked_severities(_numbers(severities)),
+            check_severities(_numbers(severities)),
             perturbation_names(_split(perturbations)),
             images,
             seed,
@@ -155,19 +161,19 @@ def evaluate_command(
             frost_folder,
             device,
         )
-        check_target(results)
+        check_rows_file(results)
         if tables_folder is not None:
             check_folder_place(tables_folder)
-        ours = [trained_network(run, data_root) for run in runs]
-        theirs = [trained_network(run, data_root) for run in baseline or ()]
+        ours = [load_trained_network(run, data_root) for run in runs]
+        theirs = [load_trained_network(run, data_root) for run in baseline or ()]
         check_alike(ours, theirs)
         base, found = _all_measured(theirs, asked), _all_measured(ours, asked)
-        against = mean_of([each.result for each in base]) if base else None
-        where = provenance(device)
-        rows = rows_of(base, None, where) if base else []
-        append_rows(results, [*rows, *rows_of(found, against, where)])
+        against = average_results([each.result for each in base]) if base else None
+        where = collect_provenance(device)
+        rows = make_rows(base, None, where) if base else []
+        append_rows(results, [*rows, *make_rows(found, against, where)])
         data = ours[0].columns["data"]
-        drawn = tables(mean_of([each.result for each in found]), against, data)
+        drawn = make_tables(average_results([each.result for each in found]), against, data)
         if tables_folder is not None:
             tables_folder.mkdir(parents=True, exist_ok=True)
             for table in drawn:
@@ -179,11 +185,13 @@ def evaluate_command(
     typer.echo(f"rows added to {results}")
 
 
-def _all_measured(trials: Sequence[Trained], asked: Asked) -> list[Measured]:
+def _all_measured(
+    trials: Sequence[TrainedNetwork], asked: RobustnessRequest
+) -> list[MeasuredNetwork]:
     found = []
     for trained in trials:
         with _bar(str(trained.folder)) as progress:
-            found.append(measured(trained, asked, progress))
+            found.append(measure_network(trained, asked, progress))
     return found
 
 
@@ -237,5 +245,5 @@ def _notes() -> Iterator[None]:
 @contextmanager
 def _bar(title: str) -> Iterator[Progress]:
     """A bar on the error stream with the time left, and the function that moves it."""
-    with bar(title) as move:
+    with open_bar(title) as move:
         yield lambda done, total, what: move(done, total, f"{title}: {what}")

@@ -17,20 +17,27 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from foveapool.cli.options import DataRoot, Device, user_errors
-from foveapool.cli.results import show, told_diverged
+from foveapool.cli.results import describe_diverged, show_table
 from foveapool.known_trainings import KnownTrainings
-from foveapool.records import ERROR, LESS, VALIDATION, Row, append_rows, check_target, read_rows
-from foveapool.report.describe import in_words
-from foveapool.report.tables import latest, setting
+from foveapool.records import ERROR, LESS, VALIDATION, Row, append_rows, check_rows_file, read_rows
+from foveapool.report.describe import describe_training
+from foveapool.report.tables import latest_rows, setting_key
 from foveapool.runs import Runs
-from foveapool.study.engine import Done, Engine, Here, Processes, RayWorkers, Workers
-from foveapool.study.preflight import Plan, check_images, check_space, plan
+from foveapool.study.engine import (
+    Engine,
+    FinishedTraining,
+    ProcessWorkers,
+    RayWorkers,
+    SerialWorkers,
+    Workers,
+)
+from foveapool.study.preflight import StudyPlan, check_disk_space, check_images, make_plan
 from foveapool.study.presets import preset_titles, read_preset
-from foveapool.study.runner import conduct, so_far
-from foveapool.study.spec import Means
+from foveapool.study.runner import conduct_study, make_partial_tables
+from foveapool.study.spec import ExecutionOptions
 from foveapool.study.study import Study, Tables
-from foveapool.study.worker import known_fault
-from foveapool.training.parallel import chosen_device
+from foveapool.study.worker import find_fault
+from foveapool.training.parallel import choose_device
 
 ENGINES = ("local", "ray")
 BARE_WORD = re.compile(r"[^\W\d][\w.:/~+-]*")
@@ -92,7 +99,7 @@ def study_command(
     # Names and paths are no markup, whatever is in them.
     console = Console(stderr=True, markup=False, emoji=False)
     with user_errors():
-        studies = [read_preset(each, _changes(change or [])) for each in presets]
+        studies = [read_preset(each, _parse_changes(change or [])) for each in presets]
         if name is not None:
             if not re.fullmatch(r"[\w.-]+", name):
                 raise ValueError(
@@ -113,28 +120,28 @@ def study_command(
             )
         # What is broken into lines, a path above all, cannot be searched for.
         say = partial(console.print, soft_wrap=True)
-        shared = None if known is None else KnownTrainings(known, say, known_fault)
+        shared = None if known is None else KnownTrainings(known, say, find_fault)
         if shared is not None and not (dry_run or finished):
             shared.check_writable()
         folder = Runs(runs, say, shared)
         # A second layer is fitted on networks that the first search trained.
         second = any(search.second_layer for study in studies for search in study.searches)
-        means = Means(device, compile, data_root, keep or second)
+        means = ExecutionOptions(device, compile, data_root, keep or second)
         if engine not in ENGINES:
             raise ValueError(f"engine: got {engine!r}, wanted one of {', '.join(ENGINES)}")
-        count = at_once or (1 if chosen_device(device).type == "cuda" else os.cpu_count() or 1)
+        count = at_once or (1 if choose_device(device).type == "cuda" else os.cpu_count() or 1)
         if results is not None:
-            check_target(results)
+            check_rows_file(results)
             if results.exists() and results.stat().st_size:
                 read_rows(results)
         if finished:
             if dry_run:
                 raise ValueError("--so-far: got --dry-run too, wanted one of them")
             for study in studies:
-                _say_so_far(study, folder, results, console)
+                _say_partial(study, folder, results, console)
             return
         for study in studies:
-            check_space(study, folder, count)
+            check_disk_space(study, folder, count)
             if dry_run:
                 _say_plan(study, folder, means, count)
             else:
@@ -157,13 +164,13 @@ def study_command(
 
 
 def _local(count: int) -> Workers:
-    return Here() if count == 1 else Processes(count)
+    return SerialWorkers() if count == 1 else ProcessWorkers(count)
 
 
 def _conduct(
     study: Study,
     runs: Runs,
-    means: Means,
+    means: ExecutionOptions,
     workers: Workers,
     results: Path | None,
     console: Console,
@@ -174,14 +181,14 @@ def _conduct(
     with Progress(*columns, TimeRemainingColumn(), console=console) as bar:
         task = bar.add_task(study.name, total=None)
 
-        def report(done: Done) -> None:
+        def report(done: FinishedTraining) -> None:
             training = done.training
             if known is not None:
                 known.add(training.name, training.facts, done.result)
             where = f"seed {training.seed}"
             if training.part is not None:
                 where = f"held-out part {training.part}"
-            what = in_words(training.facts)
+            what = describe_training(training.facts)
             if training.recipe.epochs != study.recipe.epochs:
                 what += f", {training.recipe.epochs} epochs"
             wrong = f"{done.result['error']:.2f} % wrong"
@@ -189,51 +196,53 @@ def _conduct(
             console.print(text, soft_wrap=True)
             bar.update(task, completed=done.number, total=done.total)
 
-        tables = conduct(study, Engine(runs, means, workers, report))
-    _hand_over(tables, results, console)
+        tables = conduct_study(study, Engine(runs, means, workers, report))
+    _show_tables(tables, results, console)
     typer.echo(f"in {runs.study(study.name)}")
 
 
-def _say_so_far(study: Study, runs: Runs, results: Path | None, console: Console) -> None:
-    tables = so_far(study, runs)
-    _hand_over(tables, results, console)
+def _say_partial(study: Study, runs: Runs, results: Path | None, console: Console) -> None:
+    tables = make_partial_tables(study, runs)
+    _show_tables(tables, results, console)
     for trials in tables.unfinished:
         done = sum(runs.result(each.name, each.facts) is not None for each in trials.trainings)
-        what = in_words(trials.trainings[0].facts)
+        what = describe_training(trials.trainings[0].facts)
         console.print(f"not finished: {what}, {done} of {len(trials.trainings)} seeds")
 
 
-def _hand_over(tables: Tables, results: Path | None, console: Console) -> None:
+def _show_tables(tables: Tables, results: Path | None, console: Console) -> None:
     if results is not None:
         _add_rows(results, [*tables.selection, *tables.rows], console)
-    show(tables.rows, "terminal")
-    for text in told_diverged(tables.rows):
+    show_table(tables.rows, "terminal")
+    for text in describe_diverged(tables.rows):
         console.print(text)
 
 
 def _add_rows(results: Path, rows: Sequence[Row], console: Console) -> None:
     """Adds those rows that the file does not have yet, whoever put them there and when."""
-    if known := len(rows) - append_rows(results, rows, _lacking):
+    if known := len(rows) - append_rows(results, rows, _list_lacking):
         console.print(f"{results}: {known} of {len(rows)} rows were there already")
 
 
-def _lacking(rows: list[Row], there: list[Row]) -> list[Row]:
+def _list_lacking(rows: list[Row], there: list[Row]) -> list[Row]:
     """Those that a reader of the rows there would not find.
 
     Of rows that measure the same thing he takes the last: one with other numbers behind it has
     to be said again, or he reads of a study that has since been done otherwise.
     """
-    told, ever = ({_measured(row) for row in each} for each in (latest(there), there))
-    taken = {_measured(row) for row in latest(rows)}
+    told, ever = ({_measured(row) for row in each} for each in (latest_rows(there), there))
+    taken = {_measured(row) for row in latest_rows(rows)}
 
     def lacks(row: Row) -> bool:
         it = _measured(row)
         return it not in (told if it in taken else ever)
 
     # What stands before the last of a setting's errors he takes for that of an older one.
-    begun = {setting(row) for row in rows if row.metric in (ERROR, LESS) and lacks(row)}
+    begun = {setting_key(row) for row in rows if row.metric in (ERROR, LESS) and lacks(row)}
     return [
-        row for row in rows if lacks(row) or (row.metric != VALIDATION and setting(row) in begun)
+        row
+        for row in rows
+        if lacks(row) or (row.metric != VALIDATION and setting_key(row) in begun)
     ]
 
 
@@ -243,8 +252,8 @@ def _measured(row: Row) -> str:
     return str(replace(row, mean=mean, deviation=deviation, command="", date=""))
 
 
-def _say_plan(study: Study, runs: Runs, means: Means, at_once: int) -> None:
-    found = plan(study, runs, means)
+def _say_plan(study: Study, runs: Runs, means: ExecutionOptions, at_once: int) -> None:
+    found = make_plan(study, runs, means)
     typer.echo(f"{study.name}: {study.title or 'no title'}")
     recipe = study.recipe
     typer.echo(
@@ -263,12 +272,11 @@ def _say_plan(study: Study, runs: Runs, means: Means, at_once: int) -> None:
             f"{100 * search.held_out:g} %{halved}{shorter}"
         )
     typer.echo(f"  compared: {', '.join(dict.fromkeys(arm.pooling for arm in study.arms))}")
-    typer.echo(
-        f"  {len(found.trainings)} trainings, {found.done} of them done; {_time(found, at_once)}"
-    )
+    time = _describe_time(found, at_once)
+    typer.echo(f"  {len(found.trainings)} trainings, {found.done} of them done; {time}")
 
 
-def _time(found: Plan, at_once: int) -> str:
+def _describe_time(found: StudyPlan, at_once: int) -> str:
     if not found.left:
         return "nothing is left to do"
     if found.unknown:
@@ -284,7 +292,7 @@ def _time(found: Plan, at_once: int) -> str:
     )
 
 
-def _changes(given: list[str]) -> dict[str, Any]:
+def _parse_changes(given: list[str]) -> dict[str, Any]:
     """TABLE.KEY=VALUE for each, as the tables of a TOML file."""
     changes: dict[str, Any] = {}
     for each in given:
@@ -298,7 +306,7 @@ def _changes(given: list[str]) -> dict[str, Any]:
         for table, values in found.items():
             if not isinstance(values, dict):
                 raise ValueError(f"--set: got {each!r}, wanted TABLE.KEY=VALUE")
-            changes[table] = _merged(changes.get(table, {}), values)
+            changes[table] = _merge(changes.get(table, {}), values)
     return changes
 
 
@@ -313,7 +321,7 @@ def _change(given: str) -> dict[str, Any]:
         return tomllib.loads(f"{key}='{value.strip()}'")
 
 
-def _merged(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+def _merge(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
     """Both, the new values over the old ones, tables within tables alike."""
     deeper = [key for key in new if isinstance(new[key], dict) and isinstance(old.get(key), dict)]
-    return {**old, **new, **{key: _merged(old[key], new[key]) for key in deeper}}
+    return {**old, **new, **{key: _merge(old[key], new[key]) for key in deeper}}

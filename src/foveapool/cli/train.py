@@ -15,12 +15,12 @@ import typer
 from foveapool._io import check_folder_place, write_text
 from foveapool.cli.options import OWN_DATA, DataRoot, Device, user_errors
 from foveapool.data.registry import NAMES, check_data_name, load_data
-from foveapool.networks.build import NETWORKS, build, check_options
-from foveapool.study.loading import RUN
+from foveapool.networks.build import NETWORKS, build_network, check_network_options
+from foveapool.study.loading import RUN_NOTE
 from foveapool.training.loop import train
-from foveapool.training.metrics import Progress, progress_bar
-from foveapool.training.parallel import Workers, chosen_device, torchrun_workers
-from foveapool.training.recipe import RECIPES, Recipe, named_recipe, paper_recipe, read_recipe
+from foveapool.training.metrics import Progress, open_progress_bar
+from foveapool.training.parallel import Workers, choose_device, join_torchrun
+from foveapool.training.recipe import RECIPES, Recipe, get_paper_recipe, get_recipe, read_recipe
 
 
 def train_command(
@@ -84,7 +84,7 @@ def train_command(
         "gamma": gamma,
     }
     with user_errors(), ExitStack() as stack:
-        check_options(network, ())
+        check_network_options(network, ())
         check_data_name(data)
         if not -(2**63) <= seed < 2**64:
             raise ValueError(f"seed: got {seed}, wanted a whole number of 64 bits, such as 0")
@@ -93,7 +93,7 @@ def train_command(
         resized = {} if size is None else {"size": size}
         images = load_data(data, data_root, data_seed, **resized)
         channels, *shape = images.train.images.shape[1:]
-        built = build(
+        built = build_network(
             network,
             seed=seed,
             classes=len(images.train.classes),
@@ -113,9 +113,9 @@ def train_command(
 
         def begin() -> None:
             # Not before: a command that is refused leaves nothing that looks like a run.
-            write_text(out / RUN, json.dumps(note, indent=1))
+            write_text(out / RUN_NOTE, json.dumps(note, indent=1))
 
-        place = stack.enter_context(torchrun_workers(chosen_device(device)))
+        place = stack.enter_context(join_torchrun(choose_device(device)))
         leads = Workers.current().leads
         title = f"{network} on {data}, seed {seed}"
         result = train(
@@ -169,18 +169,18 @@ def _watched(title: str, begin: Callable[[], None]) -> Iterator[Callable[[Progre
             bar(progress)
 
     with ExitStack() as stack:
-        bar = stack.enter_context(progress_bar(title)) if sys.stderr.isatty() else None
+        bar = stack.enter_context(open_progress_bar(title)) if sys.stderr.isatty() else None
         yield follow
 
 
 def _recipe(given: str | None, network: str, data: str, flags: dict[str, Any]) -> Recipe:
     """The flags over the named or read recipe, that over the paper's."""
     if given is None:
-        base = paper_recipe(network, data)
+        base = get_paper_recipe(network, data)
     elif given.endswith(".toml"):
         base = read_recipe(given)
     else:
-        base = named_recipe(given)
+        base = get_recipe(given)
     changes = {name: value for name, value in flags.items() if value is not None}
     if "epochs" in changes and "milestones" not in changes:
         base = base.over(changes["epochs"])

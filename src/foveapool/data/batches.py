@@ -34,7 +34,9 @@ class ResidentImages:
         return len(self.labels)
 
 
-def resident(data: DataSet, device: torch.device | str) -> tuple[ResidentImages, ResidentImages]:
+def load_resident(
+    data: DataSet, device: torch.device | str
+) -> tuple[ResidentImages, ResidentImages]:
     """The training and the test images on the device, normalised as the data set wants it.
 
     Statistics of channels are those of the training images alone.
@@ -50,17 +52,17 @@ def resident(data: DataSet, device: torch.device | str) -> tuple[ResidentImages,
 
     parts = [moved(part) for part in (data.train, data.test)]
     if data.normalisation == "channel":
-        statistics = [_channel_statistics(parts[0][0])] * 2
+        statistics = [_measure_channels(parts[0][0])] * 2
     else:
-        statistics = [_image_statistics(pixels) for pixels, _ in parts]
+        statistics = [_measure_images(pixels) for pixels, _ in parts]
     train, test = (
-        ResidentImages(pixels, labels, *_affine(mean, deviation))
+        ResidentImages(pixels, labels, *_make_affine(mean, deviation))
         for (pixels, labels), (mean, deviation) in zip(parts, statistics, strict=True)
     )
     return train, test
 
 
-def _channel_statistics(pixels: Tensor) -> tuple[Tensor, Tensor]:
+def _measure_channels(pixels: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and deviation of each channel, (1, 1, 1, C) in float64; from counts, so exact."""
     values = torch.arange(256, dtype=torch.float64, device=pixels.device)
     means, deviations = [], []
@@ -72,7 +74,7 @@ def _channel_statistics(pixels: Tensor) -> tuple[Tensor, Tensor]:
     return torch.stack(means).view(1, 1, 1, -1), torch.stack(deviations).view(1, 1, 1, -1)
 
 
-def _image_statistics(pixels: Tensor) -> tuple[Tensor, Tensor]:
+def _measure_images(pixels: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and deviation of each image over its pixels and channels, (n, 1, 1, 1) in float64."""
     if not len(pixels):
         empty = torch.zeros(0, 1, 1, 1, dtype=torch.float64, device=pixels.device)
@@ -88,13 +90,13 @@ def _image_statistics(pixels: Tensor) -> tuple[Tensor, Tensor]:
     return mean.view(-1, 1, 1, 1), deviation.view(-1, 1, 1, 1)
 
 
-def _affine(mean: Tensor, deviation: Tensor) -> tuple[Tensor, Tensor]:
+def _make_affine(mean: Tensor, deviation: Tensor) -> tuple[Tensor, Tensor]:
     """Scale and shift that normalise; what does not vary becomes 0."""
     scale = torch.where(deviation > 0, 1 / deviation, 0.0)
     return scale.float(), (-mean * scale).float()
 
 
-def epoch_plan(
+def draw_epoch_plan(
     count: int, seed: int, epoch: int, augmentation: Augmentation | None = None
 ) -> Tensor:
     """What an epoch does, int64 (count, 4): image, shift down, shift right, mirrored or not.
@@ -114,7 +116,7 @@ def epoch_plan(
     return plan
 
 
-def assemble(images: ResidentImages, rows: Tensor, augmented: bool) -> tuple[Tensor, Tensor]:
+def assemble_batch(images: ResidentImages, rows: Tensor, augmented: bool) -> tuple[Tensor, Tensor]:
     """The images (B, C, H, W), float32 and normalised, and labels (B,) of some rows of a plan."""
     index = rows[:, 0]
     if augmented:
@@ -138,11 +140,11 @@ def assemble(images: ResidentImages, rows: Tensor, augmented: bool) -> tuple[Ten
     return values.permute(0, 3, 1, 2), images.labels[index]
 
 
-def plain_batches(images: ResidentImages, size: int = 500) -> Iterator[tuple[Tensor, Tensor]]:
+def iterate_batches(images: ResidentImages, size: int = 500) -> Iterator[tuple[Tensor, Tensor]]:
     """All images in their order, normalised and not augmented: to evaluate and to fit on."""
     for first in range(0, len(images), size):
         index = torch.arange(first, min(first + size, len(images)), device=images.labels.device)
-        yield assemble(images, index[:, None], augmented=False)
+        yield assemble_batch(images, index[:, None], augmented=False)
 
 
 class Feed:
@@ -183,7 +185,7 @@ class Feed:
     def prepare(self, epoch: int) -> Tensor:
         """Draws that epoch's plan: call it early, and a GPU need not wait for it between epochs."""
         if self._drawn is None or self._drawn[0] != epoch:
-            plan = epoch_plan(len(self.images), self.seed, epoch, self.augmentation)
+            plan = draw_epoch_plan(len(self.images), self.seed, epoch, self.augmentation)
             self._drawn = (epoch, plan)
         return self._drawn[1]
 
@@ -195,18 +197,18 @@ class Feed:
     def batch(self) -> tuple[Tensor, Tensor]:
         """The images and labels at this step; `step` is the caller's to move on."""
         rows = self.plan[self.step * self.batch_size + self.places]
-        return assemble(self.images, rows, self.augmentation is not None)
+        return assemble_batch(self.images, rows, self.augmentation is not None)
 
 
-def normaliser(data: DataSet) -> Callable[[Tensor], Tensor]:
+def make_normalizer(data: DataSet) -> Callable[[Tensor], Tensor]:
     """What makes a network's input, float32 (B, C, H, W), of uint8 images (B, C, H, W).
 
     By "channel" with the statistics of the training images, as in training; by "image" with each
     image's own, as it is given.
     """
     if data.normalisation == "image":
-        return lambda images: _normalised(images, *_affine(*_image_statistics(_last(images))))
-    scale, shift = _affine(*_channel_statistics(_last(data.train.images)))
+        return lambda images: _normalised(images, *_make_affine(*_measure_images(_last(images))))
+    scale, shift = _make_affine(*_measure_channels(_last(data.train.images)))
     return lambda images: _normalised(images, scale.to(images.device), shift.to(images.device))
 
 

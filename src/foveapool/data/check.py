@@ -31,14 +31,14 @@ def check_files(official: OfficialSet, root: Path) -> list[FileCheck]:
     return [FileCheck(path, path.stat().st_size, file_md5(path) == files[path]) for path in files]
 
 
-def class_counts(images: Images) -> tuple[int, ...]:
+def count_labels(images: Images) -> tuple[int, ...]:
     """How many images each class has."""
     return tuple(torch.bincount(images.labels, minlength=len(images.classes)).tolist())
 
 
 def check_classes(data: DataSet) -> None:
     """Raises ValueError if a class has no training image: no pooling can be fitted on that."""
-    counts = zip(data.train.classes, class_counts(data.train), strict=True)
+    counts = zip(data.train.classes, count_labels(data.train), strict=True)
     if absent := [name for name, count in counts if not count]:
         raise ValueError(
             f"{data.name}: got no training image of class {', '.join(absent)}, wanted some of "
@@ -51,7 +51,7 @@ def check_counts(official: OfficialSet, data: DataSet) -> None:
     published = {"train": official.train_counts, "test": official.test_counts}
     for part, images in (("train", data.train), ("test", data.test)):
         for name, got, wanted in zip(
-            official.classes, class_counts(images), published[part], strict=True
+            official.classes, count_labels(images), published[part], strict=True
         ):
             if got != wanted:
                 raise ValueError(

@@ -20,8 +20,15 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path, PurePosixPath
 
-from foveapool._io import held
-from foveapool.data.official import Edition, OfficialSet, Remote, find_edition, folders, look_for
+from foveapool._io import hold_lock
+from foveapool.data.official import (
+    Edition,
+    OfficialSet,
+    Remote,
+    find_edition,
+    find_files,
+    list_folders,
+)
 
 # What is going on, the bytes that are done and the bytes there are.
 Progress = Callable[[str, int, int], None]
@@ -146,7 +153,7 @@ def download(official: OfficialSet, root: Path, progress: Progress = no_progress
     An archive that is there already is verified and unpacked without a network, whichever edition
     it is. A second process waits for the first and then finds everything done.
     """
-    home, _ = folders(official, root)
+    home, _ = list_folders(official, root)
     if not _whole(official, root):
         with _alone(home, official, progress):
             if not _whole(official, root):
@@ -155,7 +162,7 @@ def download(official: OfficialSet, root: Path, progress: Progress = no_progress
 
 
 def _whole(official: OfficialSet, root: Path) -> bool:
-    found = look_for(official, root)
+    found = find_files(official, root)
     return found is not None and not found.missing
 
 
@@ -176,7 +183,7 @@ def _fill(home: Path, official: OfficialSet, root: Path, progress: Progress) -> 
 
 def _begun(official: OfficialSet, root: Path) -> tuple[Edition, Path] | None:
     """The edition of which an archive, a part of one or a file is there, and its folder."""
-    for folder in folders(official, root):
+    for folder in list_folders(official, root):
         for edition in official.editions:
             names = [remote.name for remote in edition.remotes]
             names += [f"{name}.part" for name in names] + list(edition.files)
@@ -191,10 +198,10 @@ def _alone(home: Path, official: OfficialSet, progress: Progress) -> Iterator[No
     lock = home / ".lock"
     with ExitStack() as stack:
         try:
-            stack.enter_context(held(lock))
+            stack.enter_context(hold_lock(lock))
         except BlockingIOError:
             progress(f"waiting for another download of {official.name}", 0, 0)
-            stack.enter_context(held(lock, wait=True))
+            stack.enter_context(hold_lock(lock, wait=True))
         yield
 
 

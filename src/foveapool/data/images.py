@@ -111,7 +111,7 @@ class DataSet:
             )
 
 
-def held_out(
+def hold_out(
     images: Images, size: float | int, data_seed: int, part: int = 0
 ) -> tuple[Images, Images]:
     """Two parts, (the rest, those held out), to choose hyper-parameters without the test set.
@@ -123,7 +123,7 @@ def held_out(
     return images.part(~chosen), images.part(chosen)
 
 
-def subset(images: Images, size: float | int, data_seed: int) -> Images:
+def draw_subset(images: Images, size: float | int, data_seed: int) -> Images:
     """A share (0 to 1) or a number of the images, drawn at random by seed, in their old order."""
     return images.part(_drawn(images, size, (data_seed, 0)))
 

@@ -61,7 +61,7 @@ class OfficialSet:
     augmentation: Augmentation | None = None
 
 
-def folders(official: OfficialSet, root: Path) -> tuple[Path, Path]:
+def list_folders(official: OfficialSet, root: Path) -> tuple[Path, Path]:
     """Where the files of a set may lie: the folder of its own below the root, and the root."""
     return root / official.name, root
 
@@ -75,10 +75,10 @@ class Found:
     missing: tuple[str, ...]
 
 
-def look_for(official: OfficialSet, root: Path) -> Found | None:
+def find_files(official: OfficialSet, root: Path) -> Found | None:
     """The edition that lacks least; None if no file of any is there."""
     best: Found | None = None
-    for folder in folders(official, root):
+    for folder in list_folders(official, root):
         for edition in official.editions:
             missing = tuple(path for path in edition.files if not (folder / path).is_file())
             if len(missing) < (len(best.missing) if best else len(edition.files)):
@@ -88,7 +88,7 @@ def look_for(official: OfficialSet, root: Path) -> Found | None:
 
 def find_edition(official: OfficialSet, root: Path) -> Found:
     """A whole edition; FileNotFoundError says what is missing and how to get it."""
-    found = look_for(official, root)
+    found = find_files(official, root)
     if found is None:
         names = " or ".join(next(iter(edition.train)) for edition in official.editions)
         raise FileNotFoundError(

@@ -13,9 +13,9 @@ from typing import Any
 
 from foveapool._suggest import did_you_mean
 from foveapool.data.cifar import CIFAR10, CIFAR100
-from foveapool.data.images import DataSet, subset
+from foveapool.data.images import DataSet, draw_subset
 from foveapool.data.official import OfficialSet, read_official
-from foveapool.data.street_digits import street_digits
+from foveapool.data.street_digits import make_street_digits
 from foveapool.data.svhn import SVHN
 from foveapool.data.user_data import image_files, read_folder, read_npz
 
@@ -66,25 +66,25 @@ def load_data(name: str, root: Path | None = None, data_seed: int = 0, **options
         data = read_folder(where, **options) if kind == "folder" else read_npz(where)
     elif name == "street-digits":
         return _street_digits(data_seed, **options)
-    elif packed_path(name, root, data_seed).is_file():
-        return replace(read_npz(packed_path(name, root, data_seed)), name=name)
+    elif get_packed_path(name, root, data_seed).is_file():
+        return replace(read_npz(get_packed_path(name, root, data_seed)), name=name)
     else:
-        data = read_official(official_set(name), resolve_root(root))
+        data = read_official(get_official_set(name), resolve_root(root))
     if name == _DRAWN:
-        data = replace(data, train=subset(data.train, REDUCED, data_seed))
+        data = replace(data, train=draw_subset(data.train, REDUCED, data_seed))
     return replace(data, name=name)
 
 
-def packed_path(name: str, root: Path | None = None, data_seed: int = 0) -> Path:
+def get_packed_path(name: str, root: Path | None = None, data_seed: int = 0) -> Path:
     """Where a packed copy of a set would lie; it is read instead of the published files.
 
     Only of a set that is drawn by its seed there is one for each.
     """
-    official_set(name)
+    get_official_set(name)
     return resolve_root(root) / f"{name}-{data_seed if name == _DRAWN else 0}.npz"
 
 
-def official_set(name: str) -> OfficialSet:
+def get_official_set(name: str) -> OfficialSet:
     """The published set whose files that name needs; ValueError if there is none."""
     if name not in OFFICIAL:
         if name in NAMES or name.startswith(("folder:", "npz:")):
@@ -98,15 +98,15 @@ def _street_digits(data_seed: int, train_size: int = 10_000, test_size: int = 2_
         raise ValueError(f"data_seed: got {data_seed}, wanted 0 or more")
     return DataSet(
         name="street-digits",
-        train=street_digits(train_size, seed=1 + data_seed),
+        train=make_street_digits(train_size, seed=1 + data_seed),
         # One test set for all seeds, so that errors can be compared.
-        test=street_digits(test_size, seed=0),
+        test=make_street_digits(test_size, seed=0),
         normalisation="image",
         augmentation=None,
     )
 
 
-def content_of(name: str) -> str:
+def digest_content(name: str) -> str:
     """A digest of what `npz:PATH` or `folder:PATH` leads to; "" for other data, or if nothing is.
 
     A folder counts with the names and bytes of the images that are read from it, and no other file.

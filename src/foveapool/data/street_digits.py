@@ -17,7 +17,7 @@ from torch.nn import functional
 from foveapool.data.images import Images
 
 
-def street_digits(count: int, seed: int = 0, size: int = 32) -> Images:
+def make_street_digits(count: int, seed: int = 0, size: int = 32) -> Images:
     """Draws scenes, each labelled with the digit in its middle.
 
     For demonstrations, tests and first experiments without a download. Image i depends on the
@@ -37,7 +37,7 @@ def street_digits(count: int, seed: int = 0, size: int = 32) -> Images:
         ValueError: If a number is too small.
 
     Example:
-        >>> digits = street_digits(4, seed=1)
+        >>> digits = make_street_digits(4, seed=1)
         >>> digits.images.shape, digits.images.dtype, len(digits.classes)
         (torch.Size([4, 3, 32, 32]), torch.uint8, 10)
     """
@@ -114,7 +114,7 @@ def _number(draws: Draws, digits: Tensor, x: Tensor, y: Tensor) -> _Number:
     """House numbers with these digits (n, 5) in reach of the frame, the third one in its middle."""
     height = draws.uniform(0.6, 0.92) - draws.sometimes(0.25, draws.uniform(0, 0.22))
     u, v = _askew(draws, x, y, height)
-    shapes = atlas()
+    shapes = load_atlas()
     fonts = draws.whole(len(shapes.widths), ())
     widths = shapes.widths[fonts[:, None], digits]
     ends = (widths + draws.uniform(0.02, 0.4, (1,))).cumsum(1)
@@ -263,7 +263,7 @@ class Atlas:
 
 
 @functools.cache
-def atlas() -> Atlas:
+def load_atlas() -> Atlas:
     """The atlas of the package, read once."""
     with safe_open(ATLAS, framework="pt") as file:
         facts = json.loads(file.metadata()["foveapool"])
@@ -280,7 +280,7 @@ def row_depths(
     shown, all (n, k). u and v (n, H, W) are the points' coordinates along and across the row.
     All lengths are in heights of the digit.
     """
-    shapes = atlas()
+    shapes = load_atlas()
     rows, columns = shapes.depths.shape[2:]
     deepest = torch.full_like(u, -shapes.reach)
     for k in range(digits.shape[1]):

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from foveapool._io import replacing
+from foveapool._io import replace_file
 from foveapool.data.images import Augmentation, DataSet, Images, Normalisation
 
 _ENDINGS = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff", ".webp"}
@@ -124,7 +124,7 @@ def write_npz(data: DataSet, path: Path) -> None:
         arrays[f"{part}_images"] = images.images.numpy()
         arrays[f"{part}_labels"] = images.labels.numpy()
     path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as temporary, open(temporary, "wb") as file:
+    with replace_file(path) as temporary, open(temporary, "wb") as file:
         np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
 
 

@@ -19,20 +19,20 @@ NETWORKS: dict[str, type[CNN] | type[PreActResNet18]] = {"cnn": CNN, "resnet18":
 _Network = TypeVar("_Network", bound=nn.Module)
 
 
-def build(name: str, *, seed: int, **options: Any) -> CNN | PreActResNet18:
+def build_network(name: str, *, seed: int, **options: Any) -> CNN | PreActResNet18:
     """The network of that name with the numbers that `seed` gives it.
 
     `options` are the arguments of its class: `classes`, `width`, `poolings` and so on.
 
-    >>> build("resnet18", seed=0, width=4, placement="before").site(1).channels
+    >>> build_network("resnet18", seed=0, width=4, placement="before").site(1).channels
     4
     """
-    check_options(name, options)
+    check_network_options(name, options)
     with torch.random.fork_rng(devices=[]):
-        return initialise(NETWORKS[name](**options), seed)
+        return initialize_weights(NETWORKS[name](**options), seed)
 
 
-def check_options(name: str, options: Iterable[str]) -> None:
+def check_network_options(name: str, options: Iterable[str]) -> None:
     """Refuses a network that is not there, and names of arguments that it does not have."""
     if name not in NETWORKS:
         hint = did_you_mean(name, NETWORKS)
@@ -44,7 +44,7 @@ def check_options(name: str, options: Iterable[str]) -> None:
             raise ValueError(f"{name}: got the option {option!r}, wanted among {known}{hint}")
 
 
-def initialise(network: _Network, seed: int) -> _Network:
+def initialize_weights(network: _Network, seed: int) -> _Network:
     """Draws a network's numbers anew from `seed`, in place; its poolings stay as they are.
 
     Each layer draws from a stream of its own, called after its name: networks that differ in one

@@ -14,11 +14,11 @@ from foveapool.networks.sites import (
     PoolingChoice,
     Poolings,
     PoolingSite,
-    as_choices,
     check_form,
     check_sizes,
     count_components,
-    site_at,
+    index_choices,
+    make_site,
 )
 from foveapool.pooling.mixing import ChannelMixing, MixingPool2d
 
@@ -69,7 +69,7 @@ class CNN(nn.Module):
         check_sizes(classes, width, in_channels, in_shape)
         self.width, self.in_shape = width, (in_shape[0], in_shape[1])
         self._reaching = [width]  # channels that reach the first layer, the second, ...
-        choices = as_choices(poolings)
+        choices = index_choices(poolings)
         self._forms = {layer: choice.form for layer, choice in choices.items()}
         pooled: list[str] = []
         self.stem = nn.Conv2d(in_channels, width, 3, padding=1)
@@ -115,7 +115,7 @@ class CNN(nn.Module):
                 "a layer, in the main path"
             )
         check_form(form)
-        site = site_at(layer, f"down{layer}", self.width, self.in_shape)
+        site = make_site(layer, f"down{layer}", self.width, self.in_shape)
         site = replace(site, channels=self._reaching[layer - 1])
         if form in AFTER:
             return replace(site, module=f"pool{layer}", channels=2 * site.channels, components=1)

@@ -16,13 +16,13 @@ from foveapool.networks.sites import (
     PoolingChoice,
     Poolings,
     PoolingSite,
-    as_choices,
     check_form,
     check_placement,
     check_sizes,
     count_components,
-    paths,
-    site_at,
+    index_choices,
+    list_paths,
+    make_site,
 )
 from foveapool.pooling.mixing import ChannelMixing, MixingPool2d
 
@@ -77,7 +77,7 @@ class PreActBlock(nn.Module):
         self.shortcut: nn.Module | None = None
         if form == "replace" and placement == "shortcut":
             self.shortcut = pooling
-        elif choice is not None and SHORTCUT in paths(choice.form, placement):
+        elif choice is not None and SHORTCUT in list_paths(choice.form, placement):
             self.shortcut_pool = pooling if placement == "shortcut" else choice.shortcut
             given = inputs * (components if placement == "shortcut" else 1)
             self.shortcut = nn.Conv2d(given, outputs, 1, bias=False)
@@ -159,7 +159,7 @@ class PreActResNet18(nn.Module):
         self.width, self.in_shape, self.placement = width, (in_shape[0], in_shape[1]), placement
         choices = {
             layer: replace(choice, placement=choice.placement or placement)
-            for layer, choice in as_choices(poolings).items()
+            for layer, choice in index_choices(poolings).items()
         }
         # All of them before anything is built.
         components = {layer: self._count_components(each) for layer, each in choices.items()}
@@ -185,7 +185,7 @@ class PreActResNet18(nn.Module):
     def _count_components(self, choice: PoolingChoice) -> int:
         """Those of a choice's pooling; refuses one that does not fit, in either path."""
         layer, form, placement = choice.layer, choice.form, choice.placement
-        own = paths(form, placement)
+        own = list_paths(form, placement)
         mixed = form != "replace" and own[0] == SHORTCUT
         any_number = placement == "before" or form == "mix" or mixed
         site = self.site(layer, placement, form, own[0])
@@ -215,7 +215,7 @@ class PreActResNet18(nn.Module):
         name = _REPLACED[placement]
         if form != "replace":
             name = "conv1" if path == MAIN and placement != SHORTCUT else "shortcut"
-        site = site_at(layer, f"{block}.{name}".rstrip("."), self.width, self.in_shape)
+        site = make_site(layer, f"{block}.{name}".rstrip("."), self.width, self.in_shape)
         if form == "replace":
             return site
         if name == "shortcut":
@@ -241,4 +241,4 @@ def _names_in(choice: PoolingChoice) -> list[str]:
         name = "before" if choice.placement == "before" else _REPLACED[choice.placement or "both"]
         return [f"{block}.{name}"]
     own = {MAIN: "conv1.pool" if choice.form == "mix" else "main_pool", SHORTCUT: "shortcut_pool"}
-    return [f"{block}.{own[path]}" for path in paths(choice.form, choice.placement)]
+    return [f"{block}.{own[path]}" for path in list_paths(choice.form, choice.placement)]

@@ -41,7 +41,7 @@ class PoolingSite:
     components: int = 2
 
 
-def halved(shape: Sequence[int], times: int = 1) -> tuple[int, int]:
+def halve_shape(shape: Sequence[int], times: int = 1) -> tuple[int, int]:
     """The size of a map after that many 3 x 3 convolutions with stride 2 and padding 1."""
     height, width = shape
     for _ in range(times):
@@ -49,11 +49,11 @@ def halved(shape: Sequence[int], times: int = 1) -> tuple[int, int]:
     return height, width
 
 
-def site_at(layer: int, module: str, width: int, in_shape: Sequence[int]) -> PoolingSite:
+def make_site(layer: int, module: str, width: int, in_shape: Sequence[int]) -> PoolingSite:
     """The site of that layer in a network of `width` first channels for images of `in_shape`."""
     check_layer(layer)
-    maps = halved(in_shape, layer - 1)
-    return PoolingSite(layer, module, width * 2 ** (layer - 1), maps, halved(maps))
+    maps = halve_shape(in_shape, layer - 1)
+    return PoolingSite(layer, module, width * 2 ** (layer - 1), maps, halve_shape(maps))
 
 
 def check_layer(layer: int) -> None:
@@ -168,10 +168,10 @@ def check_placement(placement: str, form: str = "replace") -> None:
         )
 
 
-def paths(form: str, placement: str | None) -> tuple[str, ...]:
+def list_paths(form: str, placement: str | None) -> tuple[str, ...]:
     """Which paths have a pooling of their own; a CNN, of placement None, has the main one only.
 
-    >>> paths("after", "both"), paths("replace", "both"), paths("mix", "shortcut")
+    >>> list_paths("after", "both"), list_paths("replace", "both"), list_paths("mix", "shortcut")
     (('main', 'shortcut'), ('main',), ('shortcut',))
     """
     if form == "replace" or placement in (None, MAIN):
@@ -179,7 +179,7 @@ def paths(form: str, placement: str | None) -> tuple[str, ...]:
     return (SHORTCUT,) if placement == SHORTCUT else (MAIN, SHORTCUT)
 
 
-def as_choices(poolings: Poolings | None) -> dict[int, PoolingChoice]:
+def index_choices(poolings: Poolings | None) -> dict[int, PoolingChoice]:
     """The choice of each layer; a mapping of layers to modules is short for form `replace`."""
     if isinstance(poolings, Mapping):
         poolings = [PoolingChoice(layer, pooling) for layer, pooling in poolings.items()]

@@ -21,11 +21,11 @@ from foveapool.pooling.gram import (
     Panels,
     Precision,
     Workspace,
-    check_fits,
+    check_memory,
     check_precision,
-    class_sums,
     float32_products,
-    weighted_difference,
+    subtract_and_weight,
+    sum_by_class,
 )
 from foveapool.pooling.moments import ChannelMoments, DeadChannels, Moments
 from foveapool.pooling.scatter import WEIGHTINGS, Scatter, Weighting
@@ -33,10 +33,10 @@ from foveapool.pooling.storage import Shapes, check_contents, load_tensors, save
 from foveapool.pooling.validation import (
     BINS,
     check_batch,
-    check_other,
-    from_all_processes,
-    random_bins,
-    same_facts,
+    check_not_itself,
+    check_same_facts,
+    draw_bins,
+    gather_from_processes,
     sum_over_processes,
 )
 
@@ -93,7 +93,7 @@ class ScatterAccumulator:
         self.settings = _Settings(weighting, normalise, window, precision)
         self.panels = Panels.for_grid(moments.in_shape, window)
         classes, channels = len(moments.counts), len(moments.mean)
-        check_fits(self.panels, device, sums=classes * channels * self.panels.size)
+        check_memory(self.panels, device, sums=classes * channels * self.panels.size)
         self.seen = 0
         self._gram = self.panels.zeros(device)
         self._sums = torch.zeros(
@@ -139,7 +139,7 @@ class ScatterAccumulator:
                 batch.raise_not_finite()
         self.seen += len(batch.maps)
         if self._draws:
-            batch = batch.only(random_bins(batch.ids, moments.seed) < moments.bins[batch.labels])
+            batch = batch.only(draw_bins(batch.ids, moments.seed) < moments.bins[batch.labels])
         with float32_products(self.settings.precision):
             for piece in batch.pieces(minimum=4 * self.panels.size**2):
                 self._add(batch.maps[piece], batch.labels[piece])
@@ -147,7 +147,7 @@ class ScatterAccumulator:
     def _add(self, maps: Tensor, labels: Tensor) -> None:
         weight = self._weights[labels].to(maps.dtype)
         rows = self._workspace.take("rows", maps.shape, maps.dtype, maps.device)
-        weighted_difference(maps, self.moments.level.to(maps.dtype), weight, out=rows)
+        subtract_and_weight(maps, self.moments.level.to(maps.dtype), weight, out=rows)
         self._add_class_sums(rows, labels)
         rows = rows.flatten(0, 1)
         if self.settings.precision == "bf16" and rows.dtype == torch.float32:
@@ -160,11 +160,11 @@ class ScatterAccumulator:
         self._counts.index_add_(0, labels, torch.ones_like(labels))
         classes = len(self._counts)
         if labels.is_cuda and classes <= 4 * len(labels):
-            self._sums += class_sums(rows, labels, classes)
+            self._sums += sum_by_class(rows, labels, classes)
         else:
             # Only classes that are there: most may not be.
             present, labels = labels.unique(return_inverse=True)
-            sums = class_sums(rows, labels, len(present))
+            sums = sum_by_class(rows, labels, len(present))
             self._sums.index_add_(0, present, sums.double())
 
     def compute(self) -> Scatter:
@@ -233,8 +233,8 @@ class ScatterAccumulator:
             >>> shards[0].compute().counts.tolist()
             [10, 10]
         """
-        check_other("ScatterAccumulator", self, other)
-        same_facts("ScatterAccumulator", self._facts(), other._facts())
+        check_not_itself("ScatterAccumulator", self, other)
+        check_same_facts("ScatterAccumulator", self._facts(), other._facts())
         for mine, theirs in zip(self._tensors().values(), other._tensors().values(), strict=True):
             mine += theirs.to(mine.device)
         self.seen += other.seen
@@ -263,8 +263,8 @@ class ScatterAccumulator:
             >>> accumulator.all_reduce()
             >>> dist.destroy_process_group()
         """
-        for theirs in from_all_processes(self._facts(), group):
-            same_facts("ScatterAccumulator", self._facts(), theirs)
+        for theirs in gather_from_processes(self._facts(), group):
+            check_same_facts("ScatterAccumulator", self._facts(), theirs)
         sum_over_processes(self._tensors().values(), group)
 
     def _tensors(self) -> dict[str, Tensor]:
@@ -313,7 +313,7 @@ class ScatterAccumulator:
         check_contents("ScatterAccumulator", tensors, facts, _FACTS, lambda facts: held, advice)
         seen = facts.pop("seen")
         facts["in_shape"] = tuple(facts["in_shape"])
-        same_facts("ScatterAccumulator", self._facts(), facts)
+        check_same_facts("ScatterAccumulator", self._facts(), facts)
         for name, tensor in self._tensors().items():
             tensor.copy_(tensors[name])
         self.seen = seen

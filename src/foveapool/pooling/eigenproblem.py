@@ -37,7 +37,7 @@ CONSTANT, RIDGE = 1e-10, 1e-8
 
 
 @dataclass(frozen=True)
-class Answer:
+class Solution:
     """What was found for the M output places, k + 1 eigenvalues and k rows each."""
 
     values: Tensor  # (M, k + 1)
@@ -47,7 +47,7 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Problem:
+class Eigenproblem:
     """All that does not depend on alpha. Matrices are in units of trace(B)/N."""
 
     scatter: Scatter
@@ -68,7 +68,7 @@ class Problem:
         components: int,
         centre: Centre,
         window: int | None,
-    ) -> Problem:
+    ) -> Eigenproblem:
         in_shape, target = check_shapes(scatter.in_shape, out_shape)
         index = None if window is None else windows(in_shape, target, window, centre)
         if index is None and scatter.window is not None:
@@ -84,7 +84,7 @@ class Problem:
                 f"{places} places have a weight, and A has rank {scatter.rank_bound} at most, "
                 "(classes - 1) * channels that vary; ask for fewer"
             )
-        with one_thread(places):
+        with limit_threads(places):
             total = scatter.between.sum() + scatter.within.sum()
         if not bool(total.isfinite()):
             raise ValueError(
@@ -99,7 +99,7 @@ class Problem:
         matrices = None
         if index is not None:
             index = index.to(scatter.within.device)
-        with one_thread(places):
+        with limit_threads(places):
             if index is None:
                 matrices = Matrices(
                     scatter.between / unit, scatter.within / unit, scatter.rank_bound
@@ -157,7 +157,7 @@ class Problem:
         tolerance: float,
         memory: int | None,
         before: Tensor | None,
-    ) -> Answer:
+    ) -> Solution:
         """The eigenpairs of all output places."""
         outputs = torch.Size(self.out_shape).numel()
         size = torch.Size(self.in_shape).numel() if self.index is None else self.index.shape[1]
@@ -173,14 +173,14 @@ class Problem:
                     "few for so little locality, B + alpha C is singular to rounding; raise alpha "
                     "(in units of trace(B)/N with alpha_unit='trace') or give more samples"
                 ) from error
-            return (pairs.values, pairs.vectors, *_measured(pencil, pairs))
+            return (pairs.values, pairs.vectors, *_measure_rows(pencil, pairs))
 
         own, whole = self.index is not None, solver != "krylov"
         parallel = device.type == "cpu" and solver != "arpack"
-        step, threads = share_out(outputs, size, own, device, memory, whole, parallel)
+        step, threads = plan_blocks(outputs, size, own, device, memory, whole, parallel)
         with torch.no_grad(), float32_products("ieee"):
             parts = map_blocks(one, outputs, step, threads)
-        return Answer(*(torch.cat(part) for part in zip(*parts, strict=True)))
+        return Solution(*(torch.cat(part) for part in zip(*parts, strict=True)))
 
     def written_out(self, vectors: Tensor) -> Tensor:
         """Rows (M, k, n) as (k, M, N)."""
@@ -192,7 +192,7 @@ class Problem:
         return weight.scatter_(2, self.index.expand(len(rows), -1, -1), rows)
 
 
-def _measured(pencil: Pencil, pairs: Eigenpairs) -> tuple[Tensor, Tensor]:
+def _measure_rows(pencil: Pencil, pairs: Eigenpairs) -> tuple[Tensor, Tensor]:
     """The residuals, and S_b / S_w of each pooled value, both (b, k)."""
     rows = pairs.vectors
     image, spread = pencil.times_between(rows), times(rows, pencil.matrices.within)
@@ -242,7 +242,7 @@ T = TypeVar("T")
 MOST_ON_CPU, ENTRIES_ON_CPU = 16, 2**21
 
 
-def share_out(
+def plan_blocks(
     outputs: int,
     size: int,
     own_matrices: bool,
@@ -304,7 +304,7 @@ def map_blocks(
 
 
 @contextmanager
-def one_thread(size: int) -> Iterator[None]:
+def limit_threads(size: int) -> Iterator[None]:
     """Within it torch works on one thread, if maps have few places.
 
     Products that take a tenth of a millisecond gain nothing from a second thread, and wait a

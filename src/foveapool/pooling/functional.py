@@ -25,7 +25,7 @@ FEWEST_CHANNELS = 32
 _transformed = getattr(torch._C, "_are_functorch_transforms_active", lambda: True)
 
 
-def pooled_at_once(rows: Tensor, maps: Tensor, bias: Tensor | None) -> Tensor:
+def pool_at_once(rows: Tensor, maps: Tensor, bias: Tensor | None) -> Tensor:
     """`rows` (R, N) times each sample of `maps` (B, N, C), plus `bias` (R, C): (B, R, C).
 
     All samples and channels in one product, and so in one for the matrix's gradient.
@@ -36,16 +36,16 @@ def pooled_at_once(rows: Tensor, maps: Tensor, bias: Tensor | None) -> Tensor:
     return pooled if bias is None else pooled + bias
 
 
-def pooled_by_sample(rows: Tensor, maps: Tensor, bias: Tensor | None, trained: bool) -> Tensor:
+def pool_by_sample(rows: Tensor, maps: Tensor, bias: Tensor | None, trained: bool) -> Tensor:
     """The same for maps whose channels are innermost in memory, as channels-last ones have them.
 
     trained: whether the rows are of a matrix that wants a gradient.
     """
-    gains = maps.device.type in DEVICES and not _looked_at(rows, maps, bias)
+    gains = maps.device.type in DEVICES and not _is_watched(rows, maps, bias)
     if gains and maps.shape[2] >= FEWEST_CHANNELS:
-        return own_product(rows, maps, bias)
+        return multiply_by_sample(rows, maps, bias)
     if trained or _has_few_channels(maps):
-        return pooled_at_once(rows, maps, bias)
+        return pool_at_once(rows, maps, bias)
     batch = maps.shape[0]
     matrix = rows.expand(batch, -1, -1)
     if bias is None:
@@ -60,7 +60,7 @@ def _has_few_channels(maps: Tensor) -> bool:
     return maps.shape[2] < max(16, maps.shape[1] // 8)
 
 
-def own_product(rows: Tensor, maps: Tensor, bias: Tensor | None) -> Tensor:
+def multiply_by_sample(rows: Tensor, maps: Tensor, bias: Tensor | None) -> Tensor:
     """What `pooled_by_sample` is on a GPU; on any device the same numbers up to rounding."""
     if bias is not None:
         bias = bias.expand(len(rows), maps.shape[2])
@@ -68,7 +68,7 @@ def own_product(rows: Tensor, maps: Tensor, bias: Tensor | None) -> Tensor:
     return found
 
 
-def _looked_at(*operands: Tensor | None) -> bool:
+def _is_watched(*operands: Tensor | None) -> bool:
     """Whether someone follows the product who knows plain ones only, or refuses it in their words.
 
     A compiler, a tracer, a transform of torch.func, forward mode; or types that do not fit.
@@ -81,7 +81,7 @@ def _looked_at(*operands: Tensor | None) -> bool:
     )
 
 
-def _repeated(level: Tensor, times: int) -> Tensor:
+def _repeat(level: Tensor, times: int) -> Tensor:
     """A new tensor that holds `level` as often as asked.
 
     Sixteen bytes at a time where they come out even: a GPU copies single numbers at half the speed.
@@ -94,7 +94,7 @@ def _repeated(level: Tensor, times: int) -> Tensor:
     return found
 
 
-def _turned(maps: Tensor) -> Tensor:
+def _join_samples(maps: Tensor) -> Tensor:
     """Maps (B, N, C) as (N, B C)."""
     return maps.transpose(0, 1).reshape(maps.shape[1], -1)
 
@@ -108,7 +108,7 @@ class _Product(torch.autograd.Function):
         matrix = rows.expand(len(maps), -1, -1)
         if bias is None:
             return torch.bmm(matrix, maps)
-        level = _repeated(bias, len(maps))
+        level = _repeat(bias, len(maps))
         return torch.baddbmm(level, matrix, maps, out=level)
 
     @staticmethod
@@ -117,7 +117,7 @@ class _Product(torch.autograd.Function):
         for_rows = for_maps = for_bias = None
         if ctx.needs_input_grad[0]:
             # The samples are summed over with the channels, which stay innermost.
-            for_rows = _turned(grad) @ _turned(maps).mH
+            for_rows = _join_samples(grad) @ _join_samples(maps).mH
         if ctx.needs_input_grad[1]:
             for_maps = torch.bmm(rows.mH.expand(len(grad), -1, -1), grad)
         if ctx.needs_input_grad[2]:
@@ -150,7 +150,7 @@ def linear_pool2d(
     """
     target = as_shape(out_shape, "out_shape")
     _check_sizes(x, weight, target, mean)
-    return _pool2d(x, weight, target, mean)
+    return pool_checked(x, weight, target, mean)
 
 
 def _check_sizes(
@@ -180,7 +180,9 @@ def _check_sizes(
         )
 
 
-def _pool2d(x: Tensor, weight: Tensor, out_shape: tuple[int, ...], mean: Tensor | None) -> Tensor:
+def pool_checked(
+    x: Tensor, weight: Tensor, out_shape: tuple[int, ...], mean: Tensor | None
+) -> Tensor:
     """`linear_pool2d` of sizes that are known to fit."""
     batch, channels = x.shape[:2]
     components, outputs, _ = weight.shape
@@ -201,9 +203,9 @@ def _pool2d(x: Tensor, weight: Tensor, out_shape: tuple[int, ...], mean: Tensor 
         bias = ((1 - sums)[:, None] * mean).to(rows.dtype)
     channels_last, maps = not x.is_contiguous(), x.flatten(2).transpose(1, 2)
     if channels_last:
-        pooled = pooled_by_sample(rows, maps, bias, trained=weight.requires_grad)
+        pooled = pool_by_sample(rows, maps, bias, trained=weight.requires_grad)
     else:
-        pooled = pooled_at_once(rows, maps, bias)
+        pooled = pool_at_once(rows, maps, bias)
     pooled = pooled.unflatten(1, (outputs, components)).permute(0, 2, 3, 1)
     result = pooled.reshape(batch, components * channels, *out_shape)
     # Said as a permutation, because vmap knows no memory formats.

@@ -108,7 +108,7 @@ class Panels:
         return total.flatten()[low * self.extent + column]
 
 
-def check_fits(panels: Panels, device: torch.device, sums: int = 0, copies: int = 3) -> None:
+def check_memory(panels: Panels, device: torch.device, sums: int = 0, copies: int = 3) -> None:
     """Raises a ValueError that says the gigabytes if the sums cannot fit into the memory.
 
     sums: how many numbers are held beside the matrices, those of classes x channels x places.
@@ -132,7 +132,7 @@ def check_fits(panels: Panels, device: torch.device, sums: int = 0, copies: int 
         )
 
 
-def weighted_difference(maps: Tensor, level: Tensor, weight: Tensor, out: Tensor) -> Tensor:
+def subtract_and_weight(maps: Tensor, level: Tensor, weight: Tensor, out: Tensor) -> Tensor:
     """`(maps - level) * weight` into `out`, to the last bit, without a pass for each operation.
 
     torch has no such function but the gradient of a squared error, `2 (x - y) g`.
@@ -142,10 +142,10 @@ def weighted_difference(maps: Tensor, level: Tensor, weight: Tensor, out: Tensor
     return found
 
 
-def class_sums(rows: Tensor, labels: Tensor, classes: int) -> Tensor:
+def sum_by_class(rows: Tensor, labels: Tensor, classes: int) -> Tensor:
     """Sums of `rows` (B, ...) by label, (classes, ...), added up in the same order every time.
 
-    >>> class_sums(torch.tensor([[1.0], [2.0], [4.0]]), torch.tensor([1, 0, 1]), 2).tolist()
+    >>> sum_by_class(torch.tensor([[1.0], [2.0], [4.0]]), torch.tensor([1, 0, 1]), 2).tolist()
     [[2.0], [5.0]]
     """
     if not rows.is_cuda:

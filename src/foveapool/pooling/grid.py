@@ -193,7 +193,7 @@ def kernel_weights(
         raise ValueError(
             f"kernel: got shape {tuple(kernel.shape)}, wanted (h, w) or (k, h, w), each 1 or more"
         )
-    steps, margins = _pair("stride", stride, 1), _pair("padding", padding, 0)
+    steps, margins = _as_pair("stride", stride, 1), _as_pair("padding", padding, 0)
     height, width = source
     room = (height + 2 * margins[0], width + 2 * margins[1])
     if kernel.shape[-2] > room[0] or kernel.shape[-1] > room[1]:
@@ -209,7 +209,7 @@ def kernel_weights(
     return answer.flatten(2).permute(1, 2, 0), (answer.shape[2], answer.shape[3])
 
 
-def _pair(name: str, value: int | tuple[int, int], least: int) -> tuple[int, int]:
+def _as_pair(name: str, value: int | tuple[int, int], least: int) -> tuple[int, int]:
     """The numbers for both axes, or a ValueError."""
     pair = tuple(value) if isinstance(value, Sequence) else (value, value)
     if len(pair) != 2 or any(int(each) != each or each < least for each in pair):

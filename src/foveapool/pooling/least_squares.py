@@ -17,7 +17,7 @@ from torch import Tensor
 
 from foveapool.pooling.mixing import ChannelMixing
 from foveapool.pooling.storage import Shapes, check_contents, load_tensors, save_tensors
-from foveapool.pooling.validation import from_all_processes, same_facts, sum_over_processes
+from foveapool.pooling.validation import check_same_facts, gather_from_processes, sum_over_processes
 
 # What is added to each feature's variance, as a share of it; more where Cholesky asks for it.
 RIDGE = 1e-8
@@ -251,9 +251,9 @@ class MixingSums:
 
     def all_reduce(self, group: Any = None) -> None:
         """Makes every process of `torch.distributed` hold the sums over all of them."""
-        shards = from_all_processes((self._facts(), self.count), group)
+        shards = gather_from_processes((self._facts(), self.count), group)
         for theirs, _ in shards:
-            same_facts("MixingSums", self._facts(), theirs)
+            check_same_facts("MixingSums", self._facts(), theirs)
         state, total = self._state, sum(count for _, count in shards)
         names = ("feature_mean", "target_mean")
         own = [state[name].clone() for name in names]
@@ -288,7 +288,7 @@ class MixingSums:
             bias = state["target_mean"] - (state["feature_mean"][:, None] @ weight)[:, 0]
             bias = bias.flatten()
         weight = weight.mT.reshape(sizes.out_channels, sizes.components, -1).contiguous()
-        return Mixing(weight, bias, sizes.groups, ridge, _explained(error, variance))
+        return Mixing(weight, bias, sizes.groups, ridge, _explained_share(error, variance))
 
     def describes(self, other: MixingSums) -> bool:
         """Whether both are sums over the same pooling, for the same mixing."""
@@ -306,15 +306,17 @@ class MixingSums:
         """Reads what `save` wrote, to go on with on `device`."""
         tensors, header = load_tensors(path, "mixing-sums", device)
         names = (*MixingSizes.__dataclass_fields__, "pooling", "count")
-        check_contents(path, tensors, header, names, lambda facts: _sizes(facts).tensor_shapes())
-        sums = cls(_sizes(header), device, header["pooling"])
+        check_contents(
+            path, tensors, header, names, lambda facts: _read_sizes(facts).tensor_shapes()
+        )
+        sums = cls(_read_sizes(header), device, header["pooling"])
         for name, tensor in sums._state.items():
             tensor.copy_(tensors[name])  # what lies in a file's order is added up in another one
         sums.count = header["count"]
         return sums
 
 
-def _sizes(facts: Mapping[str, Any]) -> MixingSizes:
+def _read_sizes(facts: Mapping[str, Any]) -> MixingSizes:
     return MixingSizes(**{name: facts[name] for name in MixingSizes.__dataclass_fields__})
 
 
@@ -341,7 +343,7 @@ def _solve_ridge(gram: Tensor, cross: Tensor) -> tuple[Tensor, float]:
         ridge *= 10
 
 
-def _explained(error: float, variance: float) -> float:
+def _explained_share(error: float, variance: float) -> float:
     """1 - error / variance; of an output that never varies, all of it or nothing."""
     if variance > 0:
         return 1 - max(0.0, error) / variance
@@ -361,7 +363,7 @@ def check_mixing_fits(sizes: Mapping[str, MixingSizes], device: torch.device) ->
     largest = max(sizes, key=lambda name: sizes[name].bytes)
     # Solving needs a copy, its scaled form and its factor, of one layer at a time.
     need = sum(each.bytes for each in sizes.values()) + 3 * sizes[largest].bytes
-    free = free_memory(device)
+    free = get_free_memory(device)
     if free is not None and need > free / 2:
         of = sizes[largest]
         raise ValueError(
@@ -372,7 +374,7 @@ def check_mixing_fits(sizes: Mapping[str, MixingSizes], device: torch.device) ->
         )
 
 
-def free_memory(device: torch.device) -> int | None:
+def get_free_memory(device: torch.device) -> int | None:
     """The bytes that nobody uses there; None where nobody says."""
     if device.type == "cuda":
         free: int = torch.cuda.mem_get_info(device)[0]
@@ -389,7 +391,7 @@ def free_memory(device: torch.device) -> int | None:
         return None
 
 
-def pooled_pieces(samples: int, numbers: int, device: torch.device) -> list[slice]:
+def split_pooled(samples: int, numbers: int, device: torch.device) -> list[slice]:
     """Parts of a batch whose pooled maps, `numbers` a sample, are worked on at once."""
     entries = 2**26 if device.type == "cuda" else 2**21
     step = max(1, entries // max(1, numbers))

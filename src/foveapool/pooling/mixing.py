@@ -168,7 +168,7 @@ class MixingPool2d(nn.Module):
 
 def pool_and_mix(maps: Tensor, pool: nn.Module, mixing: ChannelMixing) -> Tensor:
     """`mixing(pool(maps))`; a linear pooling that is cheaper behind the mixing is taken there."""
-    if isinstance(pool, LinearPool2d) and mixing_comes_first(pool, mixing):
+    if isinstance(pool, LinearPool2d) and is_mixing_first_cheaper(pool, mixing):
         sizes = (pool.in_shape, pool.out_shape)
         return mix_then_pool(
             maps, pool.weight, pool.mean, sizes, mixing.weight, mixing.bias, mixing.groups
@@ -177,7 +177,7 @@ def pool_and_mix(maps: Tensor, pool: nn.Module, mixing: ChannelMixing) -> Tensor
     return mixed
 
 
-def mixing_comes_first(pool: LinearPool2d, mixing: ChannelMixing) -> bool:
+def is_mixing_first_cheaper(pool: LinearPool2d, mixing: ChannelMixing) -> bool:
     """Whether mixing all places of the input map takes fewer multiply-adds than pooling it."""
     places, pooled = math.prod(pool.in_shape), math.prod(pool.out_shape)
     inputs, outputs = mixing.in_channels, mixing.out_channels

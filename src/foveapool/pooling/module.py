@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from foveapool.pooling.functional import _pool2d
+from foveapool.pooling.functional import pool_checked
 from foveapool.pooling.grid import (
     Centre,
     average_weights,
@@ -28,12 +28,12 @@ def _check_components(components: int) -> None:
         raise ValueError(f"components: got {components}, wanted 1 or more, the maps of a channel")
 
 
-def usual_centre(fitted_for: str | None) -> Centre:
+def default_center(fitted_for: str | None) -> Centre:
     """Where a pooling that was fitted for a form or mode is centred, unless it was told."""
     return "first" if (fitted_for or "").startswith("after") else "paper"
 
 
-def usual_window(fitted_for: str | None, stride: int) -> int | None:
+def default_window(fitted_for: str | None, stride: int) -> int | None:
     """How far a position of such a pooling looks, unless it was told; None is the whole map.
 
     One that keeps the convolution looks as far as one step, at 5 x 5 pixels where that is 2:
@@ -257,7 +257,7 @@ class LinearPool2d(nn.Module):
         Returns:
             (B, components * C, *out_shape), first all channels under the first component.
         """
-        return _checked_pool2d(
+        return _check_and_pool(
             x, self.weight, self.in_shape, self.out_shape, self.mean, self.channels
         )
 
@@ -274,7 +274,7 @@ class LinearPool2d(nn.Module):
 
 
 @torch.fx.wrap  # one node of a symbolic trace, which cannot look at sizes
-def _checked_pool2d(
+def _check_and_pool(
     x: Tensor,
     weight: Tensor,
     in_shape: tuple[int, ...],
@@ -295,4 +295,4 @@ def _checked_pool2d(
             f"LinearPool2d: got {x.shape[1]} channels, wanted {wanted}, as many as it was "
             f"{'made for' if mean is None else 'fitted on'}"
         )
-    return _pool2d(x, weight, out_shape, mean)
+    return pool_checked(x, weight, out_shape, mean)

@@ -24,12 +24,12 @@ from foveapool.pooling.validation import (
     Batch,
     Layout,
     check_batch,
-    check_other,
+    check_not_itself,
+    check_same_facts,
     collective_device,
-    from_all_processes,
-    kept_bins,
-    random_bins,
-    same_facts,
+    count_kept_bins,
+    draw_bins,
+    gather_from_processes,
     sum_over_processes,
 )
 
@@ -166,7 +166,7 @@ class ChannelMoments:
     ) -> None:
         if not self._state:
             self._allocate(batch.in_shape, pilot, level)
-        bins = random_bins(batch.ids, self.settings.seed) if self._bins > 1 else 0
+        bins = draw_bins(batch.ids, self.settings.seed) if self._bins > 1 else 0
         cell = batch.labels * self._bins + bins
         state = self._state
         state["counts"].view(-1).index_add_(0, cell, torch.ones_like(cell))
@@ -234,8 +234,8 @@ class ChannelMoments:
         Raises:
             ValueError: If the settings or the sizes differ, or it is this very object.
         """
-        check_other("ChannelMoments", self, other)
-        same_facts("ChannelMoments", self._facts(), other._facts())
+        check_not_itself("ChannelMoments", self, other)
+        check_same_facts("ChannelMoments", self._facts(), other._facts())
         if other._state:
             if not self._state:
                 assert other.in_shape is not None
@@ -266,15 +266,15 @@ class ChannelMoments:
             >>> moments.all_reduce()
             >>> dist.destroy_process_group()
         """
-        everyone = from_all_processes(self._facts(), group)
+        everyone = gather_from_processes(self._facts(), group)
         # All with all: a process without data has met no sizes, but must not wait for the others.
         for one, other in combinations(everyone, 2):
-            same_facts("ChannelMoments", one, other)
+            check_same_facts("ChannelMoments", one, other)
         mine = None
         if self._state:
             mine = (self._state["pilot"].cpu(), self._state["level"].cpu(), self.in_shape)
         # A process without data must still take part: it learns the sizes from the others.
-        first = next(filter(None, from_all_processes(mine, group)), None)
+        first = next(filter(None, gather_from_processes(mine, group)), None)
         if first is None:
             return
         pilot, level, in_shape = first
@@ -300,7 +300,7 @@ class ChannelMoments:
         if not self._state:
             raise ValueError("ChannelMoments: got no samples, wanted at least two of each class")
         state, settings = self._state, self.settings
-        kept = kept_bins(state["counts"], settings.class_cap)
+        kept = count_kept_bins(state["counts"], settings.class_cap)
         chosen = torch.arange(self._bins, device=kept.device) < kept[:, None]
         counts = (state["counts"] * chosen).sum(1)
         check_class_sizes(state["counts"], counts, settings.class_cap)
@@ -308,9 +308,9 @@ class ChannelMoments:
         around = (state["sums"] * chosen[..., None]).sum((0, 1)) / entries
         variance = (state["squares"] * chosen[..., None]).sum((0, 1)) / entries - around.square()
         mean = state["pilot"] + around
-        dead = not_varying(mean, variance)
+        dead = find_dead_channels(mean, variance)
         if settings.dead_channels == "error":
-            check_alive(dead)
+            check_no_dead_channels(dead)
         std = torch.where(dead, 0.0, variance.clamp(min=0).sqrt())
         assert self.in_shape is not None
         return Moments(
@@ -450,10 +450,10 @@ def check_class_sizes(samples: Tensor, counts: Tensor, class_cap: int | None) ->
                 "or more: classes are drawn in parts"
             )
     if few:
-        raise ValueError(_too_few(counts.tolist()))
+        raise ValueError(_describe_small_classes(counts.tolist()))
 
 
-def _too_few(counts: list[int]) -> str:
+def _describe_small_classes(counts: list[int]) -> str:
     few = {q: size for q, size in enumerate(counts) if size < 2}
     empty = [q for q, size in few.items() if size == 0]
     if empty and any(counts[empty[0] :]):
@@ -469,12 +469,12 @@ def _too_few(counts: list[int]) -> str:
     )
 
 
-def not_varying(mean: Tensor, variance: Tensor) -> Tensor:
+def find_dead_channels(mean: Tensor, variance: Tensor) -> Tensor:
     """Which channels do not vary: a constant one leaves rounding behind, relative to its level."""
     return variance <= 1e-12 * mean.square().clamp(min=1e-30)
 
 
-def check_alive(dead: Tensor) -> None:
+def check_no_dead_channels(dead: Tensor) -> None:
     """Raises a ValueError that names the dead channels."""
     if bool(dead.any()):
         names = torch.nonzero(dead).flatten().tolist()

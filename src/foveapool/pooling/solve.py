@@ -16,7 +16,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from foveapool.pooling.eigenproblem import Problem, one_thread
+from foveapool.pooling.eigenproblem import Eigenproblem, limit_threads
 from foveapool.pooling.grid import CENTRES, Centre, centres, coordinates, is_number
 from foveapool.pooling.operator import PoolingOperator, SolveSettings
 from foveapool.pooling.scatter import Scatter
@@ -150,7 +150,7 @@ def sweep_pooling(
     """
     alphas = list(alphas)
     check_choices(norm, centre, sign, solver, alpha_unit, alphas)
-    problem = Problem.of(scatter, out_shape, components, centre, window)
+    problem = Eigenproblem.of(scatter, out_shape, components, centre, window)
     solver = problem.choose(solver)
     vectors: Tensor | None = None
     for alpha in alphas:
@@ -164,7 +164,7 @@ def sweep_pooling(
         weight = problem.written_out(vectors / length)
         values = answer.values.mT
         _warn_of_noise(values[:-1])
-        with one_thread(vectors.shape[-1]):
+        with limit_threads(vectors.shape[-1]):
             weight = apply_signs(weight, problem.in_shape, problem.out_shape, centre, sign)
         yield PoolingOperator(
             weight=weight,

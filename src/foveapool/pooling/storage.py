@@ -16,7 +16,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from foveapool._io import replacing
+from foveapool._io import replace_file
 
 FORMAT_VERSION = 1
 # What a folder with a saved fit has in it, and one with an adapter.
@@ -36,7 +36,7 @@ def save_tensors(
     path = Path(path)
     header = {"kind": kind, "format_version": FORMAT_VERSION, **facts}
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    with replacing(path) as temporary:
+    with replace_file(path) as temporary:
         try:
             save_file(plain, temporary, metadata={_HEADER: json.dumps(header)})
         except SafetensorError as error:

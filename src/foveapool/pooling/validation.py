@@ -133,13 +133,13 @@ def check_batch(
     return Batch(maps, labels, ids.long(), in_shape)
 
 
-def check_other(name: str, mine: object, theirs: object) -> None:
+def check_not_itself(name: str, mine: object, theirs: object) -> None:
     """Raises if an accumulator is to take itself in, which would count everything twice."""
     if mine is theirs:
         raise ValueError(f"{name}: got itself to merge, wanted another shard")
 
 
-def same_facts(name: str, mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> None:
+def check_same_facts(name: str, mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> None:
     """Raises unless two accumulators were set up alike; sizes that one has not met may differ."""
     for key, value in mine.items():
         other = theirs.get(key)  # a file of an older version may not have noted it
@@ -150,14 +150,14 @@ def same_facts(name: str, mine: Mapping[str, Any], theirs: Mapping[str, Any]) ->
             )
 
 
-def distributed() -> bool:
+def is_distributed() -> bool:
     """Whether `torch.distributed` is at work."""
     return torch.distributed.is_available() and torch.distributed.is_initialized()
 
 
-def from_all_processes(value: T, group: Any = None) -> list[T]:
+def gather_from_processes(value: T, group: Any = None) -> list[T]:
     """`value` of every process of the group, in the order of their ranks."""
-    if not distributed():
+    if not is_distributed():
         raise RuntimeError(
             "all_reduce: got no process group, wanted torch.distributed initialised; call "
             "init_process_group first, or leave all_reduce out in a single process"
@@ -183,10 +183,10 @@ EQUAL, HALVINGS = 32, 10
 BINS = EQUAL + HALVINGS
 
 
-def random_bins(ids: Tensor, seed: int) -> Tensor:
+def draw_bins(ids: Tensor, seed: int) -> Tensor:
     """The bin of each id, int64 in [0, BINS): splitmix64, whose top bits are as good as random.
 
-    >>> random_bins(torch.arange(4), seed=0).tolist() == random_bins(torch.arange(4), 0).tolist()
+    >>> draw_bins(torch.arange(4), seed=0).tolist() == draw_bins(torch.arange(4), 0).tolist()
     True
     """
 
@@ -194,9 +194,9 @@ def random_bins(ids: Tensor, seed: int) -> Tensor:
         # torch has no unsigned shift: clear the sign's copies.
         return (value >> bits) & ((1 << (64 - bits)) - 1)
 
-    state = (ids.long() + 1) * _signed(0x9E3779B97F4A7C15) + _signed(seed * 0xD1342543DE82EF95)
-    state = (state ^ shifted(state, 30)) * _signed(0xBF58476D1CE4E5B9)
-    state = (state ^ shifted(state, 27)) * _signed(0x94D049BB133111EB)
+    state = (ids.long() + 1) * _as_int64(0x9E3779B97F4A7C15) + _as_int64(seed * 0xD1342543DE82EF95)
+    state = (state ^ shifted(state, 30)) * _as_int64(0xBF58476D1CE4E5B9)
+    state = (state ^ shifted(state, 27)) * _as_int64(0x94D049BB133111EB)
     state = state ^ shifted(state, 31)
     bins = shifted(state, 59)
     # Of the first, where the next bits begin: half of the ids in the last, a quarter before it.
@@ -204,16 +204,16 @@ def random_bins(ids: Tensor, seed: int) -> Tensor:
     return torch.where(bins > 0, bins + HALVINGS, halved)
 
 
-def _signed(value: int) -> int:
+def _as_int64(value: int) -> int:
     """The 64-bit pattern of `value` as torch's int64 holds it."""
     value &= (1 << 64) - 1
     return value - (1 << 64) if value >> 63 else value
 
 
-def kept_bins(counts: Tensor, class_cap: int | None) -> Tensor:
+def count_kept_bins(counts: Tensor, class_cap: int | None) -> Tensor:
     """How many bins each class keeps, int64 (Q,), from its samples a bin, (Q, bins).
 
-    >>> kept_bins(torch.tensor([[4, 4, 4], [1, 0, 1]]), class_cap=9).tolist()
+    >>> count_kept_bins(torch.tensor([[4, 4, 4], [1, 0, 1]]), class_cap=9).tolist()
     [2, 3]
     """
     if class_cap is None:

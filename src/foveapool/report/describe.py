@@ -15,10 +15,10 @@ from foveapool.labels import (
     BASELINE,
     REPLACE,
     Facts,
-    alpha_of,
-    placement_of,
-    unusual,
-    usual_components,
+    default_components,
+    format_alpha,
+    get_placement,
+    list_unusual,
 )
 from foveapool.report.run_summary import Curve
 from foveapool.runs import RESULT, TRAINING, read_json
@@ -42,7 +42,7 @@ class TrainingFolder:
             part = self.facts["held_out"]
             # The held-out part that it is measured on; None for the test images.
             self.held_out = None if part is None else int(part["number"])
-            self.words, self.told = in_words(self.facts), data_facts(self.facts)
+            self.words, self.told = describe_training(self.facts), describe_data(self.facts)
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(
                 f"{TRAINING}: {error!r}; wanted a training's facts as this version has them"
@@ -80,21 +80,21 @@ def read_curve(path: Path, label: str) -> Curve | None:
     return curve if records else None
 
 
-def in_words(facts: Facts) -> str:
+def describe_training(facts: Facts) -> str:
     """What trainings of one study may differ in, beside their seed: they are drawn by these words.
 
     >>> pool = {"pooling": "closed-form", "layer": 3, "alpha": 25.0, "norm": "l2", "components": 4}
-    >>> in_words({"setting": {"pools": [pool], "placement": "before"}})
+    >>> describe_training({"setting": {"pools": [pool], "placement": "before"}})
     'closed-form, layer 3, alpha 25, l2, components 4, before'
     """
     setting, recipe = facts["setting"], facts.get("recipe", {})
-    placements = [placement_of(setting, pool) for pool in setting["pools"]]
+    placements = [get_placement(setting, pool) for pool in setting["pools"]]
     agree = len(set(placements)) == 1
     pools = [
         {**pool, "placement": None if agree else placement}
         for pool, placement in zip(setting["pools"], placements, strict=True)
     ]
-    words = [pools_in_words(pools) or BASELINE]
+    words = [describe_poolings(pools) or BASELINE]
     if agree and (setting.get("placement") or any(p.get("placement") for p in setting["pools"])):
         words.append(placements[0])
     if "pooling_rate" in recipe:
@@ -104,20 +104,20 @@ def in_words(facts: Facts) -> str:
     return ", ".join(words)
 
 
-def pools_in_words(pools: Sequence[Facts]) -> str:
+def describe_poolings(pools: Sequence[Facts]) -> str:
     """Poolings in the order in which they were put in; one of the same name is not named again.
 
-    >>> pools_in_words([{"pooling": "average", "layer": 3}, {"pooling": "average", "layer": 2}])
+    >>> describe_poolings([{"pooling": "average", "layer": 3}, {"pooling": "average", "layer": 2}])
     'average, layer 3; layer 2'
     """
     before = [None, *(pool["pooling"] for pool in pools)]
     return "; ".join(
-        _pool_in_words(pool, named=pool["pooling"] != other)
+        _describe_pooling(pool, named=pool["pooling"] != other)
         for pool, other in zip(pools, before, strict=False)
     )
 
 
-def _pool_in_words(pool: Facts, named: bool) -> str:
+def _describe_pooling(pool: Facts, named: bool) -> str:
     words = [str(pool["pooling"])] if named else []
     words.append(f"layer {pool['layer']}")
     if pool.get("form", REPLACE) != REPLACE:
@@ -125,27 +125,27 @@ def _pool_in_words(pool: Facts, named: bool) -> str:
     if pool.get("placement"):
         words.append(str(pool["placement"]))
     if "alpha" in pool:
-        words += [f"alpha {alpha_of(pool)}", str(pool["norm"])]
-    if pool.get("components", usual_components(pool)) != usual_components(pool):
+        words += [f"alpha {format_alpha(pool)}", str(pool["norm"])]
+    if pool.get("components", default_components(pool)) != default_components(pool):
         words.append(f"components {pool['components']}")
-    words += unusual_in_words(pool)
+    words += describe_unusual(pool)
     return ", ".join([*words, *["fitted together"] * bool(pool.get("together"))])
 
 
-def unusual_in_words(pool: Facts) -> list[str]:
+def describe_unusual(pool: Facts) -> list[str]:
     """Those of a pooling's choices that do not go without saying."""
-    return [f"{choice.replace('_', ' ')} {value}" for choice, value in unusual(pool).items()]
+    return [f"{choice.replace('_', ' ')} {value}" for choice, value in list_unusual(pool).items()]
 
 
-def data_facts(facts: Facts) -> Pairs:
+def describe_data(facts: Facts) -> Pairs:
     """Data, network and recipe; the same keys are in a training's facts and in a study's."""
     told: Pairs = []
     if data := facts.get("data"):
-        options = _options(data)
+        options = _describe_options(data)
         share = [f"{100 * data['share']:g} % of it"] if data.get("share") else []
         told.append(("data", ", ".join([data["name"], *share, *options, f"seed {data['seed']}"])))
     if network := facts.get("setting") or facts.get("network"):
-        options = _options(network)
+        options = _describe_options(network)
         words = [str(network["network"]), f"width {network['width']}", *options]
         if network.get("placement"):
             words.append(f"placement {network['placement']}")
@@ -166,12 +166,12 @@ def data_facts(facts: Facts) -> Pairs:
     return told
 
 
-def _options(facts: Facts) -> list[str]:
+def _describe_options(facts: Facts) -> list[str]:
     options = facts.get("options") or {}
     return [f"{key.replace('_', ' ')} {value}" for key, value in options.items()]
 
 
-def result_facts(results: Sequence[Facts]) -> Pairs:
+def describe_results(results: Sequence[Facts]) -> Pairs:
     """Times, machine and origin of one or more results."""
     if not results:
         return []
@@ -179,9 +179,9 @@ def result_facts(results: Sequence[Facts]) -> Pairs:
     for key, name in (("seconds", "training"), ("fit_seconds", "fitting")):
         seconds = [float(each[key]) for each in results if key in each]
         if seconds:
-            text = duration(sum(seconds))
+            text = format_duration(sum(seconds))
             if len(seconds) > 1:
-                text += f" in all, {duration(statistics.mean(seconds))} on average"
+                text += f" in all, {format_duration(statistics.mean(seconds))} on average"
             told.append((f"time {name}", text))
     for key, name in (
         ("hardware", "machine"),
@@ -196,10 +196,10 @@ def result_facts(results: Sequence[Facts]) -> Pairs:
     return told
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """A time as people say it.
 
-    >>> duration(0.0312), duration(42), duration(3700)
+    >>> format_duration(0.0312), format_duration(42), format_duration(3700)
     ('0.031 s', '42 s', '1 h 2 min')
     """
     if seconds < 10:

@@ -91,10 +91,10 @@ class Examples:
         return cls(tensors["images"], tensors["maps"], tuple(labels), tuple(channels))
 
 
-def examples_path(operator: Path) -> Path:
+def get_examples_path(operator: Path) -> Path:
     """Where the examples of an operator's file lie: examples-3 beside operator-3.
 
-    >>> examples_path(Path("run/operator-3.safetensors")).name
+    >>> get_examples_path(Path("run/operator-3.safetensors")).name
     'examples-3.safetensors'
     """
     rest = operator.name.removeprefix("operator")

@@ -10,7 +10,7 @@ from foveapool.report.operator_figures import (
     separability_figure,
     spread,
 )
-from foveapool.report.robustness_figures import ratio_figure, ratios_in
+from foveapool.report.robustness_figures import ratio_figure, read_ratios
 from foveapool.report.study_figures import (
     alpha_figure,
     curves_figure,
@@ -31,7 +31,7 @@ __all__ = [
     "poolings_figure",
     "radius_figure",
     "ratio_figure",
-    "ratios_in",
+    "read_ratios",
     "save_figure",
     "separability_figure",
     "spread",

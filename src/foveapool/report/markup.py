@@ -29,10 +29,12 @@ class Markup(str):
     """HTML as it is to stand in the page; every other string is text and is escaped."""
 
 
-def element(tag: str, *children: str | Iterable[str], **attributes: str | bool | None) -> Markup:
+def make_element(
+    tag: str, *children: str | Iterable[str], **attributes: str | bool | None
+) -> Markup:
     """An element; a trailing underscore is dropped from attribute names, others become dashes.
 
-    >>> element("p", "a < b", Markup("<br>"), class_="note")
+    >>> make_element("p", "a < b", Markup("<br>"), class_="note")
     '<p class="note">a &lt; b<br></p>'
     """
     given = "".join(_attribute(name, value) for name, value in attributes.items())
@@ -56,7 +58,7 @@ def together(parts: Iterable[str]) -> Markup:
     return Markup("".join(p if isinstance(p, Markup) else html.escape(p) for p in parts))
 
 
-def data_element(name: str, value: Mapping[str, Any]) -> Markup:
+def make_data_element(name: str, value: Mapping[str, Any]) -> Markup:
     """JSON for the page's script, in an element that no text in it can end."""
     text = json.dumps(value, allow_nan=False, separators=(",", ":"), ensure_ascii=False)
     for plain, written in _UNSAFE_IN_SCRIPT.items():
@@ -64,7 +66,7 @@ def data_element(name: str, value: Mapping[str, Any]) -> Markup:
     return Markup(f'<script type="application/json" id="{html.escape(name)}">{text}</script>')
 
 
-def table_element(table: Table, caption: str, names: int = 1) -> Markup:
+def make_table_element(table: Table, caption: str, names: int = 1) -> Markup:
     """A table that scrolls sideways on its own; the first `names` columns are words, not numbers.
 
     Columns that have no entry in any line are left out.
@@ -74,31 +76,35 @@ def table_element(table: Table, caption: str, names: int = 1) -> Markup:
     def kind(i: int) -> str | None:
         return None if i < names else "number"
 
-    head = [element("th", _typeset(table.header[i]), scope="col", class_=kind(i)) for i in told]
+    head = [
+        make_element("th", _typeset(table.header[i]), scope="col", class_=kind(i)) for i in told
+    ]
     lines = [
-        element(
+        make_element(
             "tr",
             *(
-                element("th", _typeset(line[i]), scope="row")
+                make_element("th", _typeset(line[i]), scope="row")
                 if i == told[0]
-                else element("td", _typeset(line[i]), class_=kind(i))
+                else make_element("td", _typeset(line[i]), class_=kind(i))
                 for i in told
             ),
         )
         for line in table.lines
     ]
-    return scrolling(head, lines, caption)
+    return make_scrolling(head, lines, caption)
 
 
-def scrolling(
+def make_scrolling(
     head: Iterable[str], lines: Iterable[str], caption: str, kind: str | None = None
 ) -> Markup:
     """A table of header cells and lines, in a box that the mouse and the keyboard can scroll."""
-    body = (element("thead", element("tr", head)), element("tbody", lines))
-    table = element("table", *body, class_=kind, aria_label=caption)
+    body = (make_element("thead", make_element("tr", head)), make_element("tbody", lines))
+    table = make_element("table", *body, class_=kind, aria_label=caption)
     # Focusable, so that the keyboard can scroll it; the caption stays where it is.
-    box = element("div", table, class_="scrolls", tabindex="0", role="region", aria_label=caption)
-    return element("figure", element("figcaption", caption), box, class_="tabled")
+    box = make_element(
+        "div", table, class_="scrolls", tabindex="0", role="region", aria_label=caption
+    )
+    return make_element("figure", make_element("figcaption", caption), box, class_="tabled")
 
 
 def _typeset(cell: str) -> str:
@@ -114,16 +120,16 @@ LEVELS = 127
 CLIPPED = 0.999
 
 
-def packed(values: npt.NDArray[Any]) -> str:
+def pack_array(values: npt.NDArray[Any]) -> str:
     """The bytes of an array, little-endian, deflated, in base64."""
     little = values.astype(values.dtype.newbyteorder("<"), copy=False)
     return base64.b64encode(zlib.compress(little.tobytes(), 9)).decode("ascii")
 
 
-def in_bytes(weight: Tensor) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.float32]]:
+def quantize_to_bytes(weight: Tensor) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.float32]]:
     """Weights (k, M, N) as whole numbers from -127 to 127, and the weight (k, M) that 127 is.
 
-    >>> rows, scales = in_bytes(torch.tensor([[[0.5, -1.0, 0.0]]]))
+    >>> rows, scales = quantize_to_bytes(torch.tensor([[[0.5, -1.0, 0.0]]]))
     >>> rows.tolist(), scales.tolist()
     ([[[64, -127, 0]]], [[1.0]])
     """
@@ -134,11 +140,11 @@ def in_bytes(weight: Tensor) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.float
     return rows.numpy(), scales.float().numpy()
 
 
-def packed_operator(operator: PoolingOperator) -> dict[str, Any]:
+def pack_operator(operator: PoolingOperator) -> dict[str, Any]:
     """What the page needs of an operator; on a line (N,) the map is one row high."""
     # In half precision squares of weights vanish, and with them the radius.
     operator = replace(operator, weight=operator.weight.detach().double())
-    rows, scales = in_bytes(operator.weight)
+    rows, scales = quantize_to_bytes(operator.weight)
     strength = operator.weight.abs().flatten().cpu().numpy()
     height, width = flat_shape(operator.in_shape)
     out_height, out_width = flat_shape(operator.out_shape)
@@ -153,13 +159,13 @@ def packed_operator(operator: PoolingOperator) -> dict[str, Any]:
         "outHeight": out_height,
         "outWidth": out_width,
         "limit": float(np.quantile(strength, CLIPPED)) or 1.0,
-        "rows": packed(rows),
-        "scales": packed(scales),
-        "separability": packed(_floats(operator.separability)),
-        "average": packed(_floats(operator.average_separability)),
-        "radius": packed(_floats(operator.radius())),
-        "gaps": packed(_floats(operator.gaps)),
-        "mean": packed(_floats(operator.mean)),
+        "rows": pack_array(rows),
+        "scales": pack_array(scales),
+        "separability": pack_array(_floats(operator.separability)),
+        "average": pack_array(_floats(operator.average_separability)),
+        "radius": pack_array(_floats(operator.radius())),
+        "gaps": pack_array(_floats(operator.gaps)),
+        "mean": pack_array(_floats(operator.mean)),
     }
 
 
@@ -170,7 +176,7 @@ def flat_shape(shape: tuple[int, ...]) -> tuple[int, int]:
     return (1, shape[0]) if len(shape) == 1 else (shape[0], shape[1])
 
 
-def packed_examples(examples: Examples) -> dict[str, Any]:
+def pack_examples(examples: Examples) -> dict[str, Any]:
     """Images as they are, maps in 8 bits between the least and the largest value of each."""
     maps = examples.maps.double()
     least = maps.amin((2, 3), keepdim=True)
@@ -185,10 +191,10 @@ def packed_examples(examples: Examples) -> dict[str, Any]:
         "imageChannels": examples.images.shape[1],
         "imageHeight": examples.images.shape[2],
         "imageWidth": examples.images.shape[3],
-        "images": packed(examples.images.numpy()),
-        "maps": packed(levels.numpy()),
-        "least": packed(_floats(least)),
-        "step": packed(_floats(step)),
+        "images": pack_array(examples.images.numpy()),
+        "maps": pack_array(levels.numpy()),
+        "least": pack_array(_floats(least)),
+        "step": pack_array(_floats(step)),
     }
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from foveapool.pooling.grid import Centre, centres
-from foveapool.pooling.module import LinearPool2d, usual_centre
+from foveapool.pooling.module import LinearPool2d, default_center
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.report.style import (
     COLUMN,
@@ -20,14 +20,14 @@ from foveapool.report.style import (
     SMALL,
     axes_at,
     legend_below,
-    line,
+    line_style,
     log_axis,
     new_figure,
     one_two_five,
-    signed_colours,
-    styled,
-    tidy,
+    signed_colors,
+    tidy_axes,
     value_axis,
+    with_style,
     without_ticks,
     write_at,
 )
@@ -49,7 +49,7 @@ def spread(size: int, count: int) -> list[int]:
     return [int((i + 0.5) * size / count) for i in range(count)]
 
 
-@styled
+@with_style
 def operator_figure(
     operator: PoolingOperator | LinearPool2d,
     positions: int | tuple[int, int] | None = None,
@@ -95,7 +95,7 @@ def operator_figure(
 
 
 def _heat_map(axes: Axes, weights: np.ndarray, limit: float) -> None:
-    axes.imshow(weights, cmap=signed_colours(), vmin=-limit, vmax=limit)
+    axes.imshow(weights, cmap=signed_colors(), vmin=-limit, vmax=limit)
     y, x = np.nonzero(weights < -STIPPLED * limit)
     across = axes.get_position().width * axes.get_figure().get_size_inches()[0]  # type: ignore[union-attr]
     dot = 0.4 * 72 * across / weights.shape[1]
@@ -108,16 +108,16 @@ def _scale(figure: Figure, width: float, top: float, limit: float) -> None:
     from matplotlib.colors import Normalize
 
     axes = axes_at(figure, 0.15 * width, top, 0.7 * width, 0.09)
-    scale = ScalarMappable(Normalize(-limit, limit), signed_colours())
+    scale = ScalarMappable(Normalize(-limit, limit), signed_colors())
     bar = figure.colorbar(scale, cax=axes, orientation="horizontal", extend="both")
     ticks = [-limit, -limit / 2, 0.0, limit / 2, limit]
     bar.set_ticks(ticks, labels=[f"{tick:.2g}" for tick in ticks])
-    tidy(axes, grid=False)
+    tidy_axes(axes, grid=False)
     dots = np.linspace(-limit, -STIPPLED * limit, 20)
     axes.plot(dots, np.full(20, 0.5), "o", color="black", markersize=0.7, markeredgewidth=0)
 
 
-@styled
+@with_style
 def eigenvalue_figure(operator: PoolingOperator, width: float = COLUMN) -> Figure:
     """Eigenvalues (above) and gaps (below) over the output map, a column a component.
 
@@ -152,14 +152,14 @@ def eigenvalue_figure(operator: PoolingOperator, width: float = COLUMN) -> Figur
         if title == "gap":
             for axis in (bar.long_axis.set_major_formatter, bar.long_axis.set_minor_formatter):
                 axis(one_two_five)
-        tidy(beside, grid=False)
+        tidy_axes(beside, grid=False)
     return figure
 
 
 def _centre(operator: PoolingOperator | LinearPool2d) -> Centre:
     if isinstance(operator, PoolingOperator):
         return operator.settings.centre
-    return usual_centre(operator.fitted_for)
+    return default_center(operator.fitted_for)
 
 
 def _map_shape(operator: PoolingOperator | LinearPool2d) -> tuple[int, int]:
@@ -257,7 +257,7 @@ def class_maps(maps: Tensor, labels: Tensor, channel: int = 0, count: int = 5) -
     )
 
 
-@styled
+@with_style
 def feature_map_figure(
     default: Tensor,
     learned: Tensor,
@@ -309,7 +309,7 @@ def feature_map_figure(
         scale = axes_at(figure, left + 0.1, bottom + 0.04, block - 0.2, 0.07)
         figure.colorbar(image, cax=scale, orientation="horizontal")
         scale.set_xticks([low, high], [f"{low:.2g}", f"{high:.2g}"])
-        tidy(scale, grid=False)
+        tidy_axes(scale, grid=False)
         for number, text in enumerate(_told(found)):
             write_at(figure, left, bottom + 0.4 + 0.12 * number, text, fontsize=SMALL)
     return figure
@@ -346,7 +346,7 @@ def _told(maps: ClassMaps) -> tuple[str, ...]:
 Sweeps = Mapping[str, Sequence[PoolingOperator]]
 
 
-@styled
+@with_style
 def radius_figure(sweeps: Sweeps, width: float = COLUMN) -> Figure:
     """The effective radius of the rows against alpha, a line a sweep, a panel a component.
 
@@ -358,7 +358,7 @@ def radius_figure(sweeps: Sweeps, width: float = COLUMN) -> Figure:
     return figure
 
 
-@styled
+@with_style
 def separability_figure(sweeps: Sweeps, width: float = COLUMN) -> Figure:
     """S_b / S_w of the pooled values in units of average pooling's mean, against alpha.
 
@@ -388,12 +388,12 @@ def _against_alpha(
         alphas += at
         for component in range(ordered[0].components):
             values = [measure(each)[component].double().cpu() for each in ordered]
-            axes, look = panels[component], line(number)
+            axes, look = panels[component], line_style(number)
             axes.plot(at, [float(v.mean()) for v in values], label=name, **look)
             low, high = ([float(getattr(v, end)()) for v in values] for end in ("min", "max"))
             axes.fill_between(at, low, high, color=look["color"], alpha=0.12, linewidth=0)
     for component, axes in enumerate(panels):
-        log_axis(tidy(axes), alphas, "alpha")
+        log_axis(tidy_axes(axes), alphas, "alpha")
         axes.set_title(f"component {component + 1}")
     legend_below(figure, panels)
     return figure

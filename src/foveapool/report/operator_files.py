@@ -10,14 +10,21 @@ from typing import Any
 
 from torch import Tensor
 
-from foveapool.labels import unusual
+from foveapool.labels import list_unusual
 from foveapool.pooling.grid import Centre
-from foveapool.pooling.module import LinearPool2d, usual_centre
+from foveapool.pooling.module import LinearPool2d, default_center
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.pooling.storage import ADAPTER_CONFIG, ADAPTER_WEIGHTS, FIT_NOTE, load_tensors
-from foveapool.report.describe import TrainingFolder, pools_in_words
-from foveapool.report.examples import Examples, choose_examples, examples_path
-from foveapool.report.run_summary import NO_OPERATOR, Account, Family, family, fits, kind
+from foveapool.report.describe import TrainingFolder, describe_poolings
+from foveapool.report.examples import Examples, choose_examples, get_examples_path
+from foveapool.report.run_summary import (
+    NO_OPERATOR,
+    Family,
+    RunSummary,
+    family_key,
+    fits_operator,
+    make_family,
+)
 from foveapool.runs import read_json
 
 # Of all operators of an account, a byte each before they are packed: what a page can carry.
@@ -26,7 +33,7 @@ MOST_WEIGHTS = 20_000_000
 Maps = tuple[Tensor, Tensor, Tensor, Sequence[str]]  # what `choose_examples` is given
 
 
-def with_examples(account: Account, maps_before: Callable[[Path], Maps]) -> Account:
+def add_examples(account: RunSummary, maps_before: Callable[[Path], Maps]) -> RunSummary:
     """The account with example maps for its operators, kept beside them for the next time.
 
     `maps_before` gives some images, their maps before the pooling of an operator's file, labels
@@ -39,12 +46,12 @@ def with_examples(account: Account, maps_before: Callable[[Path], Maps]) -> Acco
         if each.examples is None and each.path is not None:
             try:
                 examples = choose_examples(*maps_before(each.path))
-                if not fits(examples, each.operators[0]):
+                if not fits_operator(examples, each.operators[0]):
                     raise ValueError(
                         f"the network's maps are {tuple(examples.maps.shape[2:])}, the operator's "
                         f"{each.operators[0].in_shape}"
                     )
-                examples.save(examples_path(each.path))
+                examples.save(get_examples_path(each.path))
                 each = replace(each, examples=examples)
             except (OSError, ValueError, ImportError) as error:
                 missing.append(f"{each.label}: no example maps: {error}")
@@ -52,7 +59,7 @@ def with_examples(account: Account, maps_before: Callable[[Path], Maps]) -> Acco
     return replace(account, families=tuple(found), missing=tuple(missing))
 
 
-def file_families(files: Iterable[Path], missing: list[str]) -> tuple[Family, ...]:
+def read_families(files: Iterable[Path], missing: list[str]) -> tuple[Family, ...]:
     """Operators from files; operator-3-alpha5 and operator-3-alpha25 are of one family."""
     loader = _Loader(missing)
     found: dict[tuple[object, ...], dict[Path, PoolingOperator]] = {}
@@ -61,12 +68,12 @@ def file_families(files: Iterable[Path], missing: list[str]) -> tuple[Family, ..
         if operator is not None:
             name = re.sub(r"-alpha[^-]*$", "", path.stem)
             name = re.sub(r"^operator-(?=\d+$)", "layer ", name)
-            found.setdefault((name, *kind(operator)), {})[path] = operator
+            found.setdefault((name, *family_key(operator)), {})[path] = operator
     loader.say_what_was_left_out()
     return tuple(_family(str(key[0]), own, missing) for key, own in found.items())
 
 
-def training_families(
+def read_training_families(
     trainings: Iterable[TrainingFolder], missing: list[str]
 ) -> tuple[Family, ...]:
     """The operators of trainings; those that differ in alpha alone are of one family."""
@@ -142,9 +149,9 @@ def _named(trainings: Iterable[TrainingFolder]) -> dict[tuple[str, str], list[Pa
             words = [f"layer {pool['layer']}"]
             words += [pool["form"]] if "form" in pool else []
             words += [placement] if placement else []
-            told = {"normalise", "class_cap"} & unusual(pool).keys()
+            told = {"normalise", "class_cap"} & list_unusual(pool).keys()
             words += [f"{choice.replace('_', ' ')} {pool[choice]}" for choice in sorted(told)]
-            words += [f"after {pools_in_words(before)}"] if before else []
+            words += [f"after {describe_poolings(before)}"] if before else []
             words.append(seed if each.held_out is None else f"held-out part {each.held_out}")
             # A search may begin with brief trainings, whose networks are others.
             words += [f"{each.epochs} epochs"] if each.epochs != most else []
@@ -161,14 +168,14 @@ def _family(name: str, operators: dict[Path, PoolingOperator], missing: list[str
     """A family from files, with the examples that lie beside one of them."""
     examples: Examples | None = None
     for path, operator in operators.items():
-        beside = examples_path(path)
+        beside = get_examples_path(path)
         if examples is None and beside.is_file():
             try:
                 read = Examples.load(beside)
-                examples = read if fits(read, operator) else None
+                examples = read if fits_operator(read, operator) else None
             except (ValueError, KeyError) as error:
                 missing.append(str(error))
-    return family(name, list(operators.values()), examples, next(iter(operators)))
+    return make_family(name, list(operators.values()), examples, next(iter(operators)))
 
 
 @dataclass(frozen=True)
@@ -189,7 +196,7 @@ class SavedFit:
         return [name for files in kinds for name, file in files.items() if file == path]
 
 
-def saved_fit(folder: Path) -> SavedFit | None:
+def read_saved_fit(folder: Path) -> SavedFit | None:
     """What `ClosedFormPooling.save` noted in a folder; None where it did not save there."""
     path = folder / FIT_NOTE
     if not path.is_file():
@@ -201,7 +208,7 @@ def saved_fit(folder: Path) -> SavedFit | None:
             {name: folder / file for name, file in note["operators"].items()},
             {name: folder / file for name, file in note["scatters"].items()},
             tuple((k.replace("_", " "), str(v)) for k, v in told.items() if v is not None),
-            told["centre"] or usual_centre(note["mode"]),
+            told["centre"] or default_center(note["mode"]),
         )
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise ValueError(
@@ -209,14 +216,14 @@ def saved_fit(folder: Path) -> SavedFit | None:
         ) from error
 
 
-def adapter_folder(path: Path) -> Path | None:
+def find_adapter_folder(path: Path) -> Path | None:
     """The folder of the adapter that `path` is, as a folder or one of its files, if it is one."""
     if path.is_file() and path.name in (ADAPTER_CONFIG, ADAPTER_WEIGHTS):
         return path.parent
     return path if (path / ADAPTER_CONFIG).is_file() else None
 
 
-def adapter_pools(folder: Path) -> dict[str, LinearPool2d]:
+def read_adapter_pools(folder: Path) -> dict[str, LinearPool2d]:
     """The poolings of an adapter by the names of the layers, as they were when it was saved."""
     path = folder / ADAPTER_WEIGHTS
     tensors, header = load_tensors(path, "adapter")

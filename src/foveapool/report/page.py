@@ -19,9 +19,9 @@ from foveapool._io import write_text
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.records import Row
 from foveapool.report.examples import Examples
-from foveapool.report.markup import data_element, packed_examples, packed_operator, together
-from foveapool.report.page_sections import charts, lead, letter, sections
-from foveapool.report.run_summary import Account, Curve, families
+from foveapool.report.markup import make_data_element, pack_examples, pack_operator, together
+from foveapool.report.page_sections import letter, make_charts, make_lead, make_sections
+from foveapool.report.run_summary import Curve, RunSummary, group_operators
 
 # In the order in which they may know each other.
 SCRIPTS = (
@@ -74,35 +74,35 @@ def write_page(
         ...     write_page(solve_pooling(scatter, (4, 4)), f"{folder}/page.html").name
         'page.html'
     """
-    account = Account(
+    account = RunSummary(
         title,
         tuple((facts or {}).items()),
-        families(operators, examples),
+        group_operators(operators, examples),
         tuple(rows),
         tuple(selection),
         tuple(curves),
     )
-    return write_accounts([account], out)
+    return write_summaries([account], out)
 
 
-def write_accounts(
-    accounts: Sequence[Account], out: str | os.PathLike[str], title: str | None = None
+def write_summaries(
+    accounts: Sequence[RunSummary], out: str | os.PathLike[str], title: str | None = None
 ) -> Path:
     """Writes a page about one run, or about several side by side, and returns its path."""
     path = Path(out)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_text(path, page(accounts, title))
+    write_text(path, make_page(accounts, title))
     return path
 
 
-def page(accounts: Sequence[Account], title: str | None = None) -> str:
+def make_page(accounts: Sequence[RunSummary], title: str | None = None) -> str:
     """The whole page as text."""
     if not accounts:
         raise ValueError("accounts: got none, wanted at least one run to tell of")
     several = len(accounts) > 1
     title = title or (f"{len(accounts)} runs side by side" if several else accounts[0].title)
     named = [(f"{letter(i)}: " if several else "", each) for i, each in enumerate(accounts)]
-    drawn = charts(named)
+    drawn = make_charts(named)
     # With the line breaks beside the tags, since they count in the hashes.
     style = f"\n{_asset('page.css')}"
     script = "\n" + "\n".join(_asset(f"{name}.js") for name in SCRIPTS)
@@ -122,9 +122,9 @@ def page(accounts: Sequence[Account], title: str | None = None) -> str:
         title=together([title]),
         style=style,
         script=script,
-        lead=lead(accounts),
-        main=together(sections(named, drawn)),
-        data=data_element("page-data", data),
+        lead=make_lead(accounts),
+        main=together(make_sections(named, drawn)),
+        data=make_data_element("page-data", data),
     )
 
 
@@ -136,13 +136,13 @@ def _hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def _packed(account: Account) -> dict[str, Any]:
+def _packed(account: RunSummary) -> dict[str, Any]:
     return {
         "families": [
             {
                 "label": family.label,
-                "operators": [packed_operator(each) for each in family.operators],
-                "examples": None if family.examples is None else packed_examples(family.examples),
+                "operators": [pack_operator(each) for each in family.operators],
+                "examples": None if family.examples is None else pack_examples(family.examples),
             }
             for family in account.families
         ]

@@ -7,20 +7,26 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from foveapool.labels import alpha_unit, form, last_alpha, last_norm, usual_components, where
+from foveapool.labels import alpha_unit, default_components, form, last_alpha, last_norm, where
 from foveapool.records import ERROR, LESS, P_VALUE, VALIDATION, Row
-from foveapool.report.markup import Markup, element, scrolling, table_element, together
-from foveapool.report.run_summary import Account
+from foveapool.report.markup import (
+    Markup,
+    make_element,
+    make_scrolling,
+    make_table_element,
+    together,
+)
+from foveapool.report.run_summary import RunSummary
 from foveapool.report.tables import (
     Table,
     error_table,
-    latest,
-    paper_error,
+    format_spread,
+    get_paper_error,
+    latest_rows,
     selection_table,
-    with_spread,
 )
 
-Named = Sequence[tuple[str, Account]]
+Named = Sequence[tuple[str, RunSummary]]
 
 # Metrics that are columns of the table of errors, or cost next to nothing to leave out.
 _TOLD = {ERROR, LESS, P_VALUE, "parameters", "multiply-adds an image"}
@@ -47,27 +53,30 @@ def letter(number: int) -> str:
     return chr(ord("A") + number) if number < 26 else str(number + 1)
 
 
-def lead(accounts: Sequence[Account]) -> Markup:
+def make_lead(accounts: Sequence[RunSummary]) -> Markup:
     """In a line what was done; with several runs, which letter is which."""
     if len(accounts) > 1:
         parts = [
-            together([element("b", letter(i)), f" {each.title}"]) for i, each in enumerate(accounts)
+            together([make_element("b", letter(i)), f" {each.title}"])
+            for i, each in enumerate(accounts)
         ]
     else:
         told = dict(accounts[0].facts)
         names = ("data", "network", "pooling", "recipe")
         parts = [together([told[name]]) for name in names if name in told]
-    return element("p", Markup(" &middot; ".join(parts)), class_="lead") if parts else Markup("")
+    return (
+        make_element("p", Markup(" &middot; ".join(parts)), class_="lead") if parts else Markup("")
+    )
 
 
-def sections(named: Named, drawn: Mapping[str, Chart]) -> list[Markup]:
+def make_sections(named: Named, drawn: Mapping[str, Chart]) -> list[Markup]:
     """All sections that have something to tell."""
     training = [*_figure("loss", drawn), *_figure("test", drawn)]
     made = [
         _missing(named),
         _explorers(named),
         _errors(named, drawn),
-        _section("training", "Training", element("div", training, class_="charts"))
+        _section("training", "Training", make_element("div", training, class_="charts"))
         if training
         else None,
         _done(named),
@@ -76,22 +85,22 @@ def sections(named: Named, drawn: Mapping[str, Chart]) -> list[Markup]:
 
 
 def _section(name: str, heading: str, *content: str | Iterable[str], **more: str) -> Markup:
-    head = element("h2", heading, id=name)
-    return element("section", head, *content, aria_labelledby=name, **more)
+    head = make_element("h2", heading, id=name)
+    return make_element("section", head, *content, aria_labelledby=name, **more)
 
 
 def _missing(named: Named) -> Markup | None:
-    said = [element("li", name + text) for name, each in named for text in each.missing]
+    said = [make_element("li", name + text) for name, each in named for text in each.missing]
     if not said:
         return None
-    return _section("missing", "What is missing", element("ul", said), class_="notes")
+    return _section("missing", "What is missing", make_element("ul", said), class_="notes")
 
 
 def _explorers(named: Named) -> Markup | None:
     runs = [
-        element(
+        make_element(
             "div",
-            [element("h3", f"{letter(i)} {each.title}")] if name else [],
+            [make_element("h3", f"{letter(i)} {each.title}")] if name else [],
             class_="run",
             data_explorer=str(i),
         )
@@ -101,8 +110,8 @@ def _explorers(named: Named) -> Markup | None:
     if not runs:
         return None
     kind = "explorers several" if len(runs) > 1 else "explorers"
-    hint = element("p", _HINT, class_="hint")
-    return _section("explore", "Explore the pooling", hint, element("div", runs, class_=kind))
+    hint = make_element("p", _HINT, class_="hint")
+    return _section("explore", "Explore the pooling", hint, make_element("div", runs, class_=kind))
 
 
 def _figure(name: str, drawn: Mapping[str, Chart]) -> list[Markup]:
@@ -116,38 +125,38 @@ def _figure(name: str, drawn: Mapping[str, Chart]) -> list[Markup]:
         caption += f" {_CAPTIONS[name]}"
     if any(each.get("paper") for each in shown):
         caption += " Diamonds are the paper's."
-    return [element("figure", element("figcaption", caption), data_chart=name)]
+    return [make_element("figure", make_element("figcaption", caption), data_chart=name)]
 
 
 def _errors(named: Named, drawn: Mapping[str, Chart]) -> Markup | None:
     content: list[Markup] = []
     figures = [*_figure("errors", drawn), *_figure("alpha", drawn)]
     if figures:
-        content.append(element("div", figures, class_="charts"))
+        content.append(make_element("div", figures, class_="charts"))
     letters = int(len(named) > 1)
     errors = _merged(named, lambda account: error_table(account.rows))
     if errors.lines:
         errors, common = _without_common(errors, ("network", "data"))
         caption = f"Test errors{common}: percent with deviation over n trials, and what they cost."
         words = errors.header.index("error %")  # its columns from there on are numbers
-        content.append(table_element(errors, caption, words))
+        content.append(make_table_element(errors, caption, words))
     others = _merged(named, _other_figures)
     if others.lines:
-        table = table_element(others, "Figures of other kinds.", 2 + letters)
+        table = make_table_element(others, "Figures of other kinds.", 2 + letters)
         content.append(_folded(f"More figures: {len(others.lines)}", table))
     searched = _merged(named, lambda account: selection_table(account.selection))
     if searched.lines:
         caption = "Every setting that the search looked at, the best first."
-        table = table_element(searched, caption, 5 + letters)
+        table = make_table_element(searched, caption, 5 + letters)
         content.append(_folded(f"Settings of the search: {len(searched.lines)}", table))
     return _section("errors", "Errors", content) if content else None
 
 
 def _folded(summary: str, content: Markup) -> Markup:
-    return element("details", element("summary", summary), content)
+    return make_element("details", make_element("summary", summary), content)
 
 
-def _merged(named: Named, table_of: Callable[[Account], Table]) -> Table:
+def _merged(named: Named, table_of: Callable[[RunSummary], Table]) -> Table:
     """The tables of all runs as one, with the run's letter in front where there are several."""
     tables = [table_of(account) for _, account in named]
     if len(tables) == 1:
@@ -169,10 +178,12 @@ def _without_common(table: Table, names: Sequence[str]) -> tuple[Table, str]:
     return Table(tuple(table.header[i] for i in kept), lines), words
 
 
-def _other_figures(account: Account) -> Table:
+def _other_figures(account: RunSummary) -> Table:
     """What has no column in the table of errors: robustness, for example."""
-    rows = [row for row in latest(account.rows) if row.metric not in _TOLD]
-    lines = [(setting_words(r), r.metric, str(r.n), with_spread(r.mean, r.deviation)) for r in rows]
+    rows = [row for row in latest_rows(account.rows) if row.metric not in _TOLD]
+    lines = [
+        (describe_setting(r), r.metric, str(r.n), format_spread(r.mean, r.deviation)) for r in rows
+    ]
     return Table(("setting", "figure", "n", "value"), tuple(lines))
 
 
@@ -182,66 +193,68 @@ def _done(named: Named) -> Markup | None:
     if not any(told):
         return None
     if len(told) == 1:
-        pairs = [(element("dt", name), element("dd", text)) for name, text in told[0].items()]
-        facts = element("dl", *pairs, class_="facts")
+        pairs = [
+            (make_element("dt", name), make_element("dd", text)) for name, text in told[0].items()
+        ]
+        facts = make_element("dl", *pairs, class_="facts")
         return _section("done", "What was done", facts)
     titles = [f"{letter(i)} {account.title}" for i, (_, account) in enumerate(named)]
-    head = [element("th", each, scope="col") for each in ("fact", *titles)]
+    head = [make_element("th", each, scope="col") for each in ("fact", *titles)]
     lines = []
     for name in dict.fromkeys(name for each in told for name in each):
         values = [each.get(name, "\N{EN DASH}") for each in told]
-        cells = [element("td", value) for value in values]
+        cells = [make_element("td", value) for value in values]
         kind = "differs" if len(set(values)) > 1 else None
-        lines.append(element("tr", element("th", name, scope="row"), cells, class_=kind))
+        lines.append(make_element("tr", make_element("th", name, scope="row"), cells, class_=kind))
     caption = "What was done, run by run; shaded lines differ."
-    return _section("done", "What was done", scrolling(head, lines, caption, "compared"))
+    return _section("done", "What was done", make_scrolling(head, lines, caption, "compared"))
 
 
 Chart = dict[str, Any]
 
 
-def charts(accounts: Sequence[tuple[str, Account]]) -> dict[str, Chart]:
+def make_charts(accounts: Sequence[tuple[str, RunSummary]]) -> dict[str, Chart]:
     """All charts that the named accounts have something to show in."""
     made = {
-        "errors": errors_chart(accounts),
-        "alpha": alpha_chart(accounts),
+        "errors": draw_errors_chart(accounts),
+        "alpha": draw_alpha_chart(accounts),
         "loss": losses_by_epoch(accounts),
         "test": errors_by_epoch(accounts),
     }
     return {name: chart for name, chart in made.items() if chart is not None}
 
 
-def setting_words(row: Row) -> str:
+def describe_setting(row: Row) -> str:
     """A row's setting in words.
 
-    >>> setting_words(Row("s", ERROR, 20.0, 1.0, 5, pooling="closed-form", layer="3", norm="l1"))
+    >>> describe_setting(Row("s", ERROR, 20.0, 1.0, 5, pooling="closed-form", layer="3", norm="l1"))
     'closed-form, layer 3, l1'
     >>> mixed = dict(form="mix", components="9")
-    >>> setting_words(Row("s", ERROR, 20.0, 1.0, 5, pooling="sgd", layer="3", **mixed))
+    >>> describe_setting(Row("s", ERROR, 20.0, 1.0, 5, pooling="sgd", layer="3", **mixed))
     'sgd, layer 3, mix'
     """
     words = [row.pooling, f"layer {row.layer}" if row.layer else "", row.placement]
     words.append(form(row))
     words += [f"alpha {row.alpha}" if row.alpha else "", row.norm]
-    usual = usual_components({"pooling": row.pooling.split(", ")[0], "form": row.form})
+    usual = default_components({"pooling": row.pooling.split(", ")[0], "form": row.form})
     if set(row.components.split(", ")) - {"", str(usual)}:
         words.append(f"components {row.components}")
     return ", ".join(word for word in words if word)
 
 
-def errors_chart(accounts: Sequence[tuple[str, Account]]) -> Chart | None:
+def draw_errors_chart(accounts: Sequence[tuple[str, RunSummary]]) -> Chart | None:
     """Test errors, a line each, the paper's where it has one for this network and data."""
     lines = []
     for number, (name, account) in enumerate(accounts):
-        rows = [r for r in latest(account.rows) if r.metric == ERROR and math.isfinite(r.mean)]
+        rows = [r for r in latest_rows(account.rows) if r.metric == ERROR and math.isfinite(r.mean)]
         several = len({(row.network, row.data) for row in rows}) > 1
         for row in rows:
             replaces = not form(row)  # as in the paper
-            paper = paper_error(row.network, row.data, row.pooling) if replaces else None
+            paper = get_paper_error(row.network, row.data, row.pooling) if replaces else None
             where = f"{row.network} on {row.data}: " if several else ""
             lines.append(
                 {
-                    "name": name + where + setting_words(row),
+                    "name": name + where + describe_setting(row),
                     "hue": number,
                     "mean": row.mean,
                     "deviation": _known(row.deviation),
@@ -254,7 +267,7 @@ def errors_chart(accounts: Sequence[tuple[str, Account]]) -> Chart | None:
     return {"kind": "dots", "title": title, "x": ERROR, "lines": lines}
 
 
-def alpha_chart(accounts: Sequence[tuple[str, Account]]) -> Chart | None:
+def draw_alpha_chart(accounts: Sequence[tuple[str, RunSummary]]) -> Chart | None:
     """Error against alpha by layer and norm: of a search if there was one, else of the trials."""
     for metric in (VALIDATION, ERROR):
         series = []
@@ -271,12 +284,12 @@ def alpha_chart(accounts: Sequence[tuple[str, Account]]) -> Chart | None:
 def _over_alpha(name: str, rows: Iterable[Row]) -> list[dict[str, Any]]:
     found: dict[str, dict[float, Row]] = {}
     # A search that first looks briefly has some settings twice: the longest and last look counts.
-    for row in sorted(latest(rows), key=lambda row: int(row.epochs or 0)):
+    for row in sorted(latest_rows(rows), key=lambda row: int(row.epochs or 0)):
         alpha = last_alpha(row)
         if alpha is None or not math.isfinite(row.mean):
             continue
         line = replace(row, layer=where(row), alpha="", norm=last_norm(row))
-        words = [name + setting_words(line), alpha_unit(row)]
+        words = [name + describe_setting(line), alpha_unit(row)]
         found.setdefault(", ".join(filter(None, words)), {})[alpha] = row
     return [
         {
@@ -288,7 +301,7 @@ def _over_alpha(name: str, rows: Iterable[Row]) -> list[dict[str, Any]]:
     ]
 
 
-def losses_by_epoch(accounts: Sequence[tuple[str, Account]]) -> Chart | None:
+def losses_by_epoch(accounts: Sequence[tuple[str, RunSummary]]) -> Chart | None:
     """Training loss by epoch; trainings of one setting share a colour."""
     series = [
         {"name": name + curve.label, "points": _points(curve.epochs, curve.losses)}
@@ -298,7 +311,7 @@ def losses_by_epoch(accounts: Sequence[tuple[str, Account]]) -> Chart | None:
     return _by_epoch("training loss", series, log=True)
 
 
-def errors_by_epoch(accounts: Sequence[tuple[str, Account]]) -> Chart | None:
+def errors_by_epoch(accounts: Sequence[tuple[str, RunSummary]]) -> Chart | None:
     """Test error by epoch, for trainings that took it more than once."""
     series = [
         {"name": name + curve.label, "points": _points(curve.epochs, curve.errors)}

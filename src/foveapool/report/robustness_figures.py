@@ -7,8 +7,16 @@ from typing import TYPE_CHECKING
 
 from foveapool.labels import apart, components, form
 from foveapool.records import CE, Row
-from foveapool.report.style import COLOURS, COLUMN, SMALL, legend_below, new_figure, styled, tidy
-from foveapool.report.tables import distinct
+from foveapool.report.style import (
+    COLOURS,
+    COLUMN,
+    SMALL,
+    legend_below,
+    new_figure,
+    tidy_axes,
+    with_style,
+)
+from foveapool.report.tables import distinct_rows
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -19,7 +27,7 @@ BASELINE = 100.0
 _FILLS = ((COLOURS[1], ""), (COLOURS[2], "/////"), ("0.85", "....."), (COLOURS[3], "xxxxx"))
 
 
-@styled
+@with_style
 def ratio_figure(
     ratios: Mapping[str, Mapping[str, float]],
     groups: Mapping[str, Sequence[str]],
@@ -64,7 +72,7 @@ def ratio_figure(
             (own,) = ratios.values()
             counted = f": {sum(own[n] < BASELINE for n in names)} of {len(names)} below 100"
         axes.set_title(f"{group}{counted}", fontsize=SMALL)
-        tidy(axes)
+        tidy_axes(axes)
     panels[-1].set_xlabel(f"{what.removesuffix(' %')}, % of the baseline's; lower is better")
     legend_below(figure, panels)
     return figure
@@ -89,12 +97,12 @@ def _draw_bars(axes: Axes, names: Sequence[str], ratios: Mapping[str, Mapping[st
         )
 
 
-def ratios_in(rows: Iterable[Row], what: str = CE) -> dict[str, dict[str, float]]:
+def read_ratios(rows: Iterable[Row], what: str = CE) -> dict[str, dict[str, float]]:
     """The percentages that rows hold, by network and by corruption, as `ratio_figure` takes them.
 
     A network is called by its pooling and by what else tells it from the others.
     """
-    own = [row for row in distinct(rows) if row.metric.startswith(f"{what}, ")]
+    own = [row for row in distinct_rows(rows) if row.metric.startswith(f"{what}, ")]
     varies = [len(set(words)) > 1 for words in zip(*map(_words, own), strict=True)]
 
     def name(row: Row) -> str:

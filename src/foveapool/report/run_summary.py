@@ -9,14 +9,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from foveapool.labels import USUAL
+from foveapool.labels import DEFAULTS
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.records import Row
 from foveapool.report.examples import Examples
 
 NO_OPERATOR = "No operator"  # begins what is said of an account in which one is missing
 # Settings of an operator that go without saying.
-_USUAL = {name: USUAL[name] for name in ("window", "sign", "weighting")}
+_USUAL = {name: DEFAULTS[name] for name in ("window", "sign", "weighting")}
 _USUAL |= {"centre": "paper", "alpha_unit": "absolute"}
 
 
@@ -44,7 +44,7 @@ class Curve:
 
 
 @dataclass(frozen=True)
-class Account:
+class RunSummary:
     """All that is known of a run, and in words what is `missing`."""
 
     title: str
@@ -56,7 +56,7 @@ class Account:
     missing: tuple[str, ...] = ()
 
 
-def families(
+def group_operators(
     operators: PoolingOperator | Iterable[PoolingOperator] | Mapping[str, PoolingOperator],
     examples: Examples | None = None,
 ) -> tuple[Family, ...]:
@@ -72,16 +72,20 @@ def families(
         named = [(name.partition(", alpha ")[0], each) for name, each in operators.items()]
     found: dict[tuple[object, ...], list[PoolingOperator]] = {}
     for name, each in named:
-        found.setdefault((name, *kind(each)), []).append(each)
+        found.setdefault((name, *family_key(each)), []).append(each)
     made = []
     for key, own in found.items():
         for number, members in enumerate(_without_repeats(own), 1):
             name = f"{key[0]} ({number})".strip() if number > 1 else str(key[0])
-            made.append(family(name, members, examples if fits(examples, members[0]) else None))
+            made.append(
+                make_family(
+                    name, members, examples if fits_operator(examples, members[0]) else None
+                )
+            )
     return tuple(made)
 
 
-def family(
+def make_family(
     name: str,
     operators: Sequence[PoolingOperator],
     examples: Examples | None = None,
@@ -107,7 +111,7 @@ def family(
     return Family(label, ordered, examples, path)
 
 
-def fits(examples: Examples | None, operator: PoolingOperator) -> bool:
+def fits_operator(examples: Examples | None, operator: PoolingOperator) -> bool:
     """Whether the examples' maps are what the operator pools."""
     if examples is None:
         return False
@@ -115,7 +119,7 @@ def fits(examples: Examples | None, operator: PoolingOperator) -> bool:
     return tuple(examples.maps.shape[2:]) == shape and max(examples.channels) < len(operator.mean)
 
 
-def kind(operator: PoolingOperator) -> tuple[object, ...]:
+def family_key(operator: PoolingOperator) -> tuple[object, ...]:
     """What operators of one family have in common."""
     settings = operator.settings
     chosen = [settings.norm, *(getattr(settings, setting) for setting in _USUAL)]

@@ -12,18 +12,24 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from foveapool.labels import data_label, place
+from foveapool.labels import label_columns, label_data
 from foveapool.pooling.storage import FIT_NOTE
-from foveapool.records import ERROR, VALIDATION, Row, moments, read_rows
-from foveapool.report.describe import METRICS, TrainingFolder, data_facts, read_curve, result_facts
+from foveapool.records import ERROR, VALIDATION, Row, read_rows, summarize_values
+from foveapool.report.describe import (
+    METRICS,
+    TrainingFolder,
+    describe_data,
+    describe_results,
+    read_curve,
+)
 from foveapool.report.operator_files import (
     SavedFit,
-    adapter_folder,
-    file_families,
-    saved_fit,
-    training_families,
+    find_adapter_folder,
+    read_families,
+    read_saved_fit,
+    read_training_families,
 )
-from foveapool.report.run_summary import NO_OPERATOR, Account, Family, family
+from foveapool.report.run_summary import NO_OPERATOR, Family, RunSummary, make_family
 from foveapool.runs import RESULT, RUNS, STEP, STUDY, TRAINING, read_json
 
 NOTE = "run.json"  # what `foveapool train` leaves in its folder
@@ -31,22 +37,22 @@ UNNAMED = "training"  # the curve of such a folder, which is no setting of a stu
 EXAMPLE = Path(__file__).parent / "assets" / "example"  # scripts/make_example_operator.py made it
 
 
-def account_of(path: Path) -> Account:
+def summarize_run(path: Path) -> RunSummary:
     """What is known of the run at a path: a study, a training, or a folder or file of operators."""
-    if path.is_file() and adapter_folder(path) is None:
-        return _of_files(path.name, [path])
+    if path.is_file() and find_adapter_folder(path) is None:
+        return _summarize_files(path.name, [path])
     if (path / STUDY).is_file():
-        return _of_study(path)
+        return _summarize_study(path)
     if (path / TRAINING).is_file():
-        return _of_training(path)
+        return _summarize_training(path)
     if (path / RUNS).is_file():
-        return account_of(last_run(path))
+        return summarize_run(find_last_run(path))
     files = sorted(path.glob("operator*.safetensors"))
     if (path / NOTE).is_file() or (path / FIT_NOTE).is_file() or files:
-        return _of_files(path.absolute().name, files, path)
+        return _summarize_files(path.absolute().name, files, path)
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such file or folder, wanted a run")
-    if adapter_folder(path) is not None:
+    if find_adapter_folder(path) is not None:
         raise ValueError(
             f"{path}: not a run: got an adapter, whose poolings have weights but no eigenvalues "
             f"and no separability; `foveapool figures operator {path} --out FILE` draws the "
@@ -59,13 +65,13 @@ def account_of(path: Path) -> Account:
     )
 
 
-def example_account() -> Account:
+def summarize_example() -> RunSummary:
     """The run that comes with the package: operators of a CNN on street digits."""
-    account = account_of(EXAMPLE)
+    account = summarize_run(EXAMPLE)
     return replace(account, facts=tuple(f for f in account.facts if f[0] != "folder"))
 
 
-def last_run(root: Path) -> Path:
+def find_last_run(root: Path) -> Path:
     """The study or training of a folder of runs in which something was written last.
 
     A training that a study asked for is part of the study.
@@ -101,11 +107,11 @@ def _asked(study: Path) -> list[str]:
         return []
 
 
-def _of_study(folder: Path) -> Account:
+def _summarize_study(folder: Path) -> RunSummary:
     try:
         note = read_json(folder / STUDY)
         facts: dict[str, Any] = note["facts"]
-        done_with = data_facts(facts)
+        done_with = describe_data(facts)
         name = str(note["name"])
         asked = {str(each["name"]): each.get("stage") for each in note["trainings"]}
     except (KeyError, TypeError, AttributeError, ValueError) as error:
@@ -121,9 +127,9 @@ def _of_study(folder: Path) -> Account:
     if not rows:
         missing.insert(0, _why_no_rows(folder, len(done), len(asked)))
         lines = [each for each in done if asked[each.path.name] != STEP]
-        rows = rows_so_far(name, [each for each in lines if each.held_out is None])
+        rows = make_partial_rows(name, [each for each in lines if each.held_out is None])
         searched = [each for each in lines if each.held_out is not None]
-        selection = selection or rows_so_far(name, searched)
+        selection = selection or make_partial_rows(name, searched)
     curves = [each.curve() for each in trainings if each.held_out is None]
     # The other held-out parts have the same grid of operators once more.
     shown = [each for each in trainings if each.held_out in (None, 0)]
@@ -131,13 +137,13 @@ def _of_study(folder: Path) -> Account:
         *done_with,
         ("seeds", str(facts.get("seeds", "unknown"))),
         ("trainings", f"{len(done)} finished of {len(asked)}"),
-        *result_facts([each.result for each in done if each.result is not None]),
+        *describe_results([each.result for each in done if each.result is not None]),
         ("folder", str(folder)),
     ]
-    return Account(
+    return RunSummary(
         title=note.get("title") or name,
         facts=tuple(told),
-        families=training_families(shown, missing),
+        families=read_training_families(shown, missing),
         rows=tuple(rows),
         selection=tuple(selection),
         curves=tuple(curve for curve in curves if curve is not None),
@@ -177,7 +183,7 @@ def _rows(path: Path, missing: list[str]) -> list[Row]:
         return []
 
 
-def _of_training(folder: Path) -> Account:
+def _summarize_training(folder: Path) -> RunSummary:
     try:
         training = TrainingFolder(folder)
     except ValueError as error:
@@ -191,19 +197,19 @@ def _of_training(folder: Path) -> Account:
     if curve is None:
         missing.append(f"No epoch of it is over: {METRICS} has no line yet.")
     part = training.held_out
-    told_rows = rows_so_far(folder.name, [training])
+    told_rows = make_partial_rows(folder.name, [training])
     told = [
         *training.told,
         ("pooling", training.words),
         ("seed", str(training.seed)),
         ("measured on", "test images" if part is None else f"held-out part {part}"),
-        *result_facts([training.result] if training.result is not None else []),
+        *describe_results([training.result] if training.result is not None else []),
         ("folder", str(folder)),
     ]
-    return Account(
+    return RunSummary(
         title=f"{training.words}, seed {training.seed}",
         facts=tuple(told),
-        families=training_families([training], missing),
+        families=read_training_families([training], missing),
         rows=tuple(told_rows if part is None else ()),
         selection=tuple(told_rows if part is not None else ()),
         curves=() if curve is None else (curve,),
@@ -211,13 +217,13 @@ def _of_training(folder: Path) -> Account:
     )
 
 
-def _of_files(title: str, files: Sequence[Path], folder: Path | None = None) -> Account:
+def _summarize_files(title: str, files: Sequence[Path], folder: Path | None = None) -> RunSummary:
     """Operators as files, perhaps in a folder of `foveapool train` or of a fit."""
     missing: list[str] = []
-    fit = saved_fit(folder or files[0].parent)
+    fit = read_saved_fit(folder or files[0].parent)
     if folder is not None and fit is not None:
         files = list(dict.fromkeys((*fit.operators.values(), *files)))  # as the layers come
-    found = file_families(files, missing)
+    found = read_families(files, missing)
     if folder is None and not found:
         raise ValueError(missing[0])
     if fit is not None:
@@ -239,7 +245,7 @@ def _of_files(title: str, files: Sequence[Path], folder: Path | None = None) -> 
             missing.append(f"{NO_OPERATOR}: fit one with `foveapool fit`.")
     told.append(("folder" if folder else "file", str(folder or files[0])))
     curves = () if curve is None else (curve,)
-    return Account(title, tuple(told), found, curves=curves, missing=tuple(missing))
+    return RunSummary(title, tuple(told), found, curves=curves, missing=tuple(missing))
 
 
 def _by_layers(each: Family, fit: SavedFit) -> Family:
@@ -248,10 +254,10 @@ def _by_layers(each: Family, fit: SavedFit) -> Family:
         return each
     names = fit.layers(each.path)
     name = f"layer{'s' if names[1:] else ''} {', '.join(names)}" if names else each.path.stem
-    return family(name, each.operators, each.examples, each.path)
+    return make_family(name, each.operators, each.examples, each.path)
 
 
-def rows_so_far(study: str, trainings: Iterable[TrainingFolder]) -> list[Row]:
+def make_partial_rows(study: str, trainings: Iterable[TrainingFolder]) -> list[Row]:
     """A row for each setting among finished trainings, for a study that has no table yet."""
     found: dict[str, list[TrainingFolder]] = {}
     for each in trainings:
@@ -267,11 +273,11 @@ def _row(study: str, trainings: Sequence[TrainingFolder]) -> Row:
     first = trainings[0]
     recipe = first.facts["recipe"]
     columns: dict[str, Any] = {
-        **place(first.facts["setting"], recipe.get("pooling_rate")),
-        "data": data_label(first.facts["data"]),
+        **label_columns(first.facts["setting"], recipe.get("pooling_rate")),
+        "data": label_data(first.facts["data"]),
         "seeds": ", ".join(map(str, sorted(errors))),
         "epochs": str(recipe["epochs"]),
         "batch": str(recipe["batch_size"]),
-        **moments([errors[seed] for seed in sorted(errors)]),
+        **summarize_values([errors[seed] for seed in sorted(errors)]),
     }
     return Row(study=study, metric=ERROR if first.held_out is None else VALIDATION, **columns)

@@ -19,14 +19,14 @@ from foveapool.report.style import (
     DASHES,
     MARKERS,
     legend_below,
-    line,
+    line_style,
     log_axis,
     new_figure,
-    styled,
-    tidy,
+    tidy_axes,
     value_axis,
+    with_style,
 )
-from foveapool.report.tables import distinct, latest
+from foveapool.report.tables import distinct_rows, latest_rows
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -46,7 +46,7 @@ class _Series:
     rows: dict[float, Row]
 
 
-@styled
+@with_style
 def alpha_figure(rows: Iterable[Row], metric: str | None = None, width: float = COLUMN) -> Figure:
     """Error against alpha: a line for each layer and norm, the baseline as a level.
 
@@ -57,7 +57,7 @@ def alpha_figure(rows: Iterable[Row], metric: str | None = None, width: float = 
     Where a search looked at some settings only briefly, those points are hollow; alphas that were
     not fixed beforehand ("auto") are levels too.
     """
-    own = distinct(of_metric(rows, metric))
+    own = distinct_rows(select_metric(rows, metric))
     panels: dict[tuple[str, ...], list[Row]] = {}
     for row in own:
         if row.pooling != BASELINE and last_alpha(row) is not None:
@@ -84,7 +84,7 @@ def alpha_figure(rows: Iterable[Row], metric: str | None = None, width: float = 
     return _panels(panels, drawn, own[0].metric, width)
 
 
-@styled
+@with_style
 def images_figure(
     rows: Iterable[Row], totals: Mapping[str, int] | None = None, width: float = COLUMN
 ) -> Figure:
@@ -93,11 +93,11 @@ def images_figure(
     The data of a row says which share of the images it is of: "svhn, 5 %", or all of them. With
     the number of images in `totals`, by the name of the data, x counts images, else percent.
     """
-    own = distinct(of_metric(rows, ERROR))
+    own = distinct_rows(select_metric(rows, ERROR))
     panels: dict[tuple[str, ...], list[Row]] = {}
     for row in own:
-        panels.setdefault((row.network, share_of(row)[0]), []).append(row)
-    panels = {key: rows for key, rows in panels.items() if len({share_of(r) for r in rows}) > 1}
+        panels.setdefault((row.network, parse_share(row)[0]), []).append(row)
+    panels = {key: rows for key, rows in panels.items() if len({parse_share(r) for r in rows}) > 1}
     if not panels:
         raise ValueError(
             "rows: got no data of which two shares or more were trained on, wanted rows such as "
@@ -107,14 +107,14 @@ def images_figure(
     names = list(dict.fromkeys(n for rows in panels.values() for n in _names(rows).values()))
 
     def drawn(axes: Axes, rows: Sequence[Row]) -> None:
-        total = counted.get(share_of(rows[0])[0])
+        total = counted.get(parse_share(rows[0])[0])
         scale = 1.0 if total is None else total / 100
         series: dict[str, dict[float, Row]] = {}
         for row, name in _names(rows).items():
-            at = scale * share_of(row)[1]
+            at = scale * parse_share(row)[1]
             series.setdefault(name, {})[at if total is None else round(at)] = row
         for name, points in series.items():
-            _draw(axes, _Series(name, line(names.index(name)), points))
+            _draw(axes, _Series(name, line_style(names.index(name)), points))
         label = "training images, % of all" if total is None else "training images"
         log_axis(axes, [x for points in series.values() for x in points], label)
 
@@ -124,9 +124,9 @@ def images_figure(
     return figure
 
 
-def of_metric(rows: Iterable[Row], metric: str | None) -> list[Row]:
+def select_metric(rows: Iterable[Row], metric: str | None) -> list[Row]:
     """The rows to draw: of the metric, or if it is None of the search where there was one."""
-    rows = latest(rows)
+    rows = latest_rows(rows)
     there = {row.metric for row in rows}
     chosen = metric or (VALIDATION if VALIDATION in there else ERROR)
     own = [row for row in rows if row.metric == chosen]
@@ -197,10 +197,10 @@ def _levels(axes: Axes, like: Row, rows: Sequence[Row]) -> None:
             axes.axhline(row.mean, color="0.6", linestyle=(0, (2, 2)), label=name)
 
 
-def share_of(row: Row) -> tuple[str, float]:
+def parse_share(row: Row) -> tuple[str, float]:
     """The data's name and the share of it in percent.
 
-    >>> share_of(Row("s", ERROR, 1.0, 0.1, 3, data="svhn, 5 %"))
+    >>> parse_share(Row("s", ERROR, 1.0, 0.1, 3, data="svhn, 5 %"))
     ('svhn', 5.0)
     """
     found = _SHARE.fullmatch(row.data)
@@ -211,7 +211,7 @@ def _names(rows: Sequence[Row]) -> dict[Row, str]:
     """The pooling of each row, with its setting where one pooling was tried in several at once."""
     at_once: dict[tuple[str, tuple[str, float]], list[Row]] = {}
     for row in rows:
-        at_once.setdefault((row.pooling, share_of(row)), []).append(row)
+        at_once.setdefault((row.pooling, parse_share(row)), []).append(row)
     several = {pooling for (pooling, _), own in at_once.items() if len(own) > 1}
     varies = {
         (pooling, number)
@@ -228,7 +228,7 @@ def _names(rows: Sequence[Row]) -> dict[Row, str]:
         words += [word for number, word in others if (row.pooling, number) in varies]
         return ", ".join([row.pooling, *filter(None, words)])
 
-    return apart({row: name(row) for row in rows}, share_of)
+    return apart({row: name(row) for row in rows}, parse_share)
 
 
 def _rarely_told(row: Row) -> tuple[str, ...]:
@@ -248,7 +248,7 @@ def _panels(
     figure = new_figure(width, 0.35 + height * len(panels))
     every = figure.subplots(len(panels), 1, squeeze=False)[:, 0]
     for axes, title, rows in zip(every, panel_titles(panels), panels.values(), strict=True):
-        draw(tidy(axes), rows)
+        draw(tidy_axes(axes), rows)
         axes.set_ylabel(metric)
         axes.set_title(title)
     legend_below(figure, every, columns=2)
@@ -271,7 +271,7 @@ _APART = 0.5  # of a line: from its first marker to its last, so that none hides
 _CHOICES = {"form": "{}", "alpha": "alpha {}", "norm": "{}", "components": "components {}"}
 
 
-@styled
+@with_style
 def poolings_figure(rows: Iterable[Row], width: float = COLUMN) -> Figure:
     """A line for each pooling, the best on top, and on it a marker for the error at each layer.
 
@@ -279,7 +279,7 @@ def poolings_figure(rows: Iterable[Row], width: float = COLUMN) -> Figure:
     a line. The baseline is a level across all lines. There is a panel for each network, data and
     placement, and for each number of epochs and batch size.
     """
-    own = distinct(of_metric(rows, ERROR))
+    own = distinct_rows(select_metric(rows, ERROR))
     baselines = [row for row in own if row.pooling == BASELINE]
     panels: dict[tuple[str, ...], list[Row]] = {}
     for row in own:
@@ -297,7 +297,7 @@ def poolings_figure(rows: Iterable[Row], width: float = COLUMN) -> Figure:
     figure = new_figure(width, 0.35 + 0.4 * len(panels) + _LINE * sum(counts))
     every = figure.subplots(len(panels), 1, squeeze=False, height_ratios=counts)[:, 0]
     for axes, title, key, named in zip(every, panel_titles(panels), panels, lines, strict=True):
-        _draw_lines(tidy(axes), named, layers)
+        _draw_lines(tidy_axes(axes), named, layers)
         levels = [row.mean for row in baselines if _training(row) == key[:-1]]
         for number, level in enumerate(levels):
             name = None if number else BASELINE
@@ -347,7 +347,7 @@ def _draw_lines(axes: Axes, lines: dict[str, list[Row]], layers: Sequence[str]) 
             xerr=[0.0 if math.isnan(row.deviation) else row.deviation for row in own],
             label=f"layer {layer}",
             elinewidth=0.6,
-            **{**line(number), "linestyle": "none"},
+            **{**line_style(number), "linestyle": "none"},
         )
     axes.set_yticks(range(len(lines)), list(lines))
     axes.set_ylim(len(lines) - 0.5, -0.5)
@@ -356,7 +356,7 @@ def _draw_lines(axes: Axes, lines: dict[str, list[Row]], layers: Sequence[str]) 
 _FEW = 12  # points that can all have a marker
 
 
-@styled
+@with_style
 def curves_figure(curves: Iterable[Curve], width: float = COLUMN) -> Figure:
     """Training loss and test error against the epoch, a line for each label.
 
@@ -383,7 +383,7 @@ def curves_figure(curves: Iterable[Curve], width: float = COLUMN) -> Figure:
     loss.set_ylabel("training loss")
     error.set(ylabel="test error %", xlabel="epoch")
     for axes in (loss, error):
-        tidy(axes)
+        tidy_axes(axes)
     legend_below(figure, [loss], columns=2)
     return figure
 
@@ -396,7 +396,7 @@ def _points(epochs: Sequence[int], values: Sequence[float | None]) -> dict[int, 
 def _draw_curves(axes: Axes, label: str, seeds: Sequence[dict[int, float]], number: int) -> None:
     epochs = sorted(set(seeds[0]).intersection(*seeds[1:]))
     values = [[each[epoch] for each in seeds] for epoch in epochs]
-    look = line(number)
+    look = line_style(number)
     # On long lines a few markers, each line's elsewhere: they name it and do not hide it.
     some = (number % 5, max(1, len(epochs) // 5)) if len(epochs) > _FEW else None
     axes.plot(

@@ -14,7 +14,7 @@ from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from foveapool._io import replacing
+from foveapool._io import replace_file
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -54,7 +54,7 @@ _Given = ParamSpec("_Given")
 _Drawn = TypeVar("_Drawn")
 
 
-def styled(draw: Callable[_Given, _Drawn]) -> Callable[_Given, _Drawn]:
+def with_style(draw: Callable[_Given, _Drawn]) -> Callable[_Given, _Drawn]:
     """Has a function draw in this style, whatever the caller's own settings are."""
 
     @wraps(draw)
@@ -97,7 +97,7 @@ def without_ticks(axes: Axes) -> Axes:
     return axes
 
 
-def tidy(axes: Axes, grid: bool = True) -> Axes:
+def tidy_axes(axes: Axes, grid: bool = True) -> Axes:
     """The same axes with ticks of this style; ticks are made late and have to be told."""
     axes.tick_params(labelsize=SMALL, width=0.6, length=2.5, pad=2, which="major")
     axes.tick_params(width=0.4, length=1.5, which="minor")
@@ -107,10 +107,10 @@ def tidy(axes: Axes, grid: bool = True) -> Axes:
     return axes
 
 
-def line(number: int) -> dict[str, Any]:
+def line_style(number: int) -> dict[str, Any]:
     """The look of line `number`, as `plot` and `errorbar` take it; none comes twice below 56.
 
-    >>> line(0)["color"], line(1)["marker"]
+    >>> line_style(0)["color"], line_style(1)["marker"]
     ('#000000', 's')
     """
     return {
@@ -120,7 +120,7 @@ def line(number: int) -> dict[str, Any]:
     }
 
 
-def signed_colours() -> Colormap:
+def signed_colors() -> Colormap:
     """Blue below zero, white at it, red above; the blue end is much the darker one."""
     from matplotlib.colors import LinearSegmentedColormap
 
@@ -224,7 +224,7 @@ def save_figure(
     for form, file in zip(wanted, files, strict=True):
         # Fonts that stay text in a PDF, and names in an SVG that are not drawn by lot.
         with (
-            replacing(file) as temporary,
+            replace_file(file) as temporary,
             rc_context({**_LOOKS, "pdf.fonttype": 42, "svg.hashsalt": "foveapool"}),
         ):
             figure.savefig(temporary, format=form, dpi=dpi, metadata=dates[form])

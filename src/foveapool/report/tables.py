@@ -15,8 +15,8 @@ from typing import Any
 
 from foveapool.labels import REPLACE
 from foveapool.records import CE, ERROR, FLIP_RATE, LESS, P_VALUE, VALIDATION, Row
-from foveapool.statistics import by_seed, compare
-from foveapool.tabular import comma_separated, markdown
+from foveapool.statistics import compare_pairs, index_by_seed
+from foveapool.tabular import format_csv, format_markdown
 
 Key = tuple[str, ...]
 PLACE = ("network", "data", "pooling", "layer", "placement", "form", "alpha", "norm", "components")
@@ -36,11 +36,11 @@ class Table:
 
     def markdown(self) -> str:
         """For a document."""
-        return markdown(self.header, self.lines)
+        return format_markdown(self.header, self.lines)
 
     def csv(self) -> str:
         """For a spreadsheet."""
-        return comma_separated(self.header, self.lines).rstrip("\n")
+        return format_csv(self.header, self.lines).rstrip("\n")
 
     def latex(self) -> str:
         """For a paper; needs the package booktabs."""
@@ -64,7 +64,7 @@ def _for_latex(text: str) -> str:
     return r"$\pm$".join(parts)
 
 
-def latest(rows: Iterable[Row]) -> list[Row]:
+def latest_rows(rows: Iterable[Row]) -> list[Row]:
     """Of rows that measure the same thing, the last one; in the order of the first.
 
     An error that was measured again begins its setting anew: what stands between the first and the
@@ -72,11 +72,11 @@ def latest(rows: Iterable[Row]) -> list[Row]:
     has since changed, and with it a ratio.
     """
     rows = list(rows)
-    last = {(row.metric, *setting(row)): number for number, row in enumerate(rows)}
+    last = {(row.metric, *setting_key(row)): number for number, row in enumerate(rows)}
     first: dict[Key, int] = {}
     for number, row in enumerate(rows):
         if row.metric == ERROR:
-            first.setdefault(setting(row), number)
+            first.setdefault(setting_key(row), number)
     found = {
         (metric, *key): rows[number]
         for (metric, *key), number in last.items()
@@ -93,8 +93,8 @@ def latest(rows: Iterable[Row]) -> list[Row]:
 def _still_true(row: Row, found: Mapping[Key, Row]) -> bool:
     """Whether a difference, its p or a ratio is of the errors found; untold, it may be."""
     nowhere = replace(row, layer="", placement="", form="", alpha="", norm="", components="")
-    plain = setting(replace(nowhere, pooling=_BASELINE))
-    wanted = ((ERROR, *setting(row)), (ERROR, *plain), (LESS, *setting(row)))
+    plain = setting_key(replace(nowhere, pooling=_BASELINE))
+    wanted = ((ERROR, *setting_key(row)), (ERROR, *plain), (LESS, *setting_key(row)))
     own, base, less = (found[key].values.split() if key in found else () for key in wanted)
     if not (own and base and less):
         return True
@@ -106,15 +106,15 @@ def _still_true(row: Row, found: Mapping[Key, Row]) -> bool:
     )
 
 
-def distinct(rows: Iterable[Row]) -> list[Row]:
+def distinct_rows(rows: Iterable[Row]) -> list[Row]:
     """Of rows in which several studies tell of the same trainings, the one that has most of them.
 
     Studies in one folder share trainings, a baseline above all. Rows of one setting that measured
     something else, since their studies differ in what a row does not say, all stay.
     """
     settings: dict[Key, list[Row]] = {}
-    for row in latest(rows):
-        settings.setdefault((row.metric, row.epochs, row.batch, *place(row)), []).append(row)
+    for row in latest_rows(rows):
+        settings.setdefault((row.metric, row.epochs, row.batch, *place_key(row)), []).append(row)
     found: list[Row] = []
     for own in settings.values():
         kept: dict[Key, Row] = {}
@@ -126,36 +126,36 @@ def distinct(rows: Iterable[Row]) -> list[Row]:
     return found
 
 
-def place(row: Row) -> Key:
+def place_key(row: Row) -> Key:
     """Which pooling is where, in which network, and how it was fitted: the columns `PLACE`."""
     return tuple(getattr(row, name) for name in PLACE)
 
 
-def setting(row: Row) -> Key:
+def setting_key(row: Row) -> Key:
     """What has errors of its own: a place with its study, epochs and batch size."""
-    return (*(getattr(row, name) for name in _APART), *place(row))
+    return (*(getattr(row, name) for name in _APART), *place_key(row))
 
 
-def with_spread(mean: float, deviation: float, digits: int = 2) -> str:
+def format_spread(mean: float, deviation: float, digits: int = 2) -> str:
     """A mean and its deviation, where there is one."""
     spread = "" if math.isnan(deviation) else f" +- {deviation:.{digits}f}"
     return f"{mean:.{digits}f}{spread}"
 
 
 @cache
-def paper_figures() -> dict[str, list[dict[str, Any]]]:
+def load_paper_figures() -> dict[str, list[dict[str, Any]]]:
     """The paper's tables."""
     text = (resources.files("foveapool.report") / "paper.toml").read_text("utf-8")
     return tomllib.loads(text)
 
 
-def paper_error(network: str, data: str, pooling: str) -> tuple[float, float] | None:
+def get_paper_error(network: str, data: str, pooling: str) -> tuple[float, float] | None:
     """The paper's error for a pooling, wherever it put it, and its deviation; None if none."""
     key = "sgd" if pooling == _SGD else "table1"
     column = "baseline" if pooling == _BASELINE else "error"
     if pooling not in (_BASELINE, _CLOSED, _SGD):
         return None
-    for each in paper_figures()[key]:
+    for each in load_paper_figures()[key]:
         if (each["network"], each["data"]) == (network, data):
             mean, deviation = each[column]
             return mean, deviation
@@ -168,14 +168,14 @@ def _is_papers(row: Row) -> bool:
         return True
     if row.form not in ("", REPLACE):
         return False
-    for each in paper_figures()["sgd" if row.pooling == _SGD else "table1"]:
+    for each in load_paper_figures()["sgd" if row.pooling == _SGD else "table1"]:
         if (each["network"], each["data"]) == (row.network, row.data):
             chosen = (each["layer"], each.get("alpha", ""), each.get("norm", ""))
             return chosen == (row.layer, row.alpha, row.norm)
     return False
 
 
-def told_apart(rows: Iterable[Row]) -> tuple[str, ...]:
+def find_differing_columns(rows: Iterable[Row]) -> tuple[str, ...]:
     """Which of study, epochs and batch differ among the errors: columns that a table then needs."""
     errors = [row for row in rows if row.metric == ERROR]
     return tuple(name for name in _APART if len({getattr(row, name) for row in errors}) > 1)
@@ -186,9 +186,9 @@ def error_table(rows: Iterable[Row], first: Sequence[str] = ()) -> Table:
 
     `first` are columns of a row to begin with, such as `told_apart` finds for several studies.
     """
-    rows = latest(rows)
-    errors = {setting(row): row for row in rows if row.metric == ERROR}
-    own = {(*setting(row), row.metric): row for row in rows}
+    rows = latest_rows(rows)
+    errors = {setting_key(row): row for row in rows if row.metric == ERROR}
+    own = {(*setting_key(row), row.metric): row for row in rows}
     lines = []
     for key, error in errors.items():
 
@@ -198,13 +198,13 @@ def error_table(rows: Iterable[Row], first: Sequence[str] = ()) -> Table:
 
         paper = None
         if error.study.startswith(_OF_PAPER) or _is_papers(error):
-            paper = paper_error(error.network, error.data, error.pooling)
+            paper = get_paper_error(error.network, error.data, error.pooling)
         lines.append(
             (
                 *(getattr(error, name) or "-" for name in (*first, *PLACE)),
-                with_spread(error.mean, error.deviation),
-                "-" if paper is None else with_spread(*paper),
-                cell(LESS, lambda row: with_spread(row.mean, row.deviation)),
+                format_spread(error.mean, error.deviation),
+                "-" if paper is None else format_spread(*paper),
+                cell(LESS, lambda row: format_spread(row.mean, row.deviation)),
                 cell(P_VALUE, lambda row: f"{row.mean:.2g}"),
                 str(error.n),
                 cell("parameters", lambda row: f"{row.mean / 1e6:.3f}"),
@@ -222,7 +222,7 @@ def _by_stage(row: Row) -> tuple[str, int, int, float]:
 
 def selection_table(rows: Iterable[Row]) -> Table:
     """Every setting that a search looked at, the best first."""
-    ordered = sorted(latest(rows), key=_by_stage)
+    ordered = sorted(latest_rows(rows), key=_by_stage)
     lines = [
         (
             row.study,
@@ -235,7 +235,7 @@ def selection_table(rows: Iterable[Row]) -> Table:
             row.components or "-",
             row.epochs,
             str(row.n),
-            with_spread(row.mean, row.deviation),
+            format_spread(row.mean, row.deviation),
         )
         for row in ordered
     ]
@@ -269,25 +269,29 @@ _CLAIMS: tuple[tuple[str, str, str, str], ...] = (
 def claims_table(rows: Iterable[Row]) -> Table:
     """The paper's claims over its settings, counted for the paper and for ours."""
     paper = []
-    for each in paper_figures()["table1"]:
+    for each in load_paper_figures()["table1"]:
         names = (_BASELINE, _CLOSED, _SGD)
-        found = {name: paper_error(each["network"], each["data"], name) for name in names}
+        found = {name: get_paper_error(each["network"], each["data"], name) for name in names}
         errors = {name: error[0] for name, error in found.items() if error is not None}
         paper.append(_Figures(each["network"], errors))
-    ours = _measured(rows)
+    ours = _collect_errors(rows)
     lines = [
-        (claim, _count(paper, network, one, other), _count(ours, network, one, other))
+        (
+            claim,
+            _count_verdicts(paper, network, one, other),
+            _count_verdicts(ours, network, one, other),
+        )
         for claim, network, one, other in _CLAIMS
     ]
     return Table(("claim", "paper", "ours"), tuple(lines))
 
 
-def _measured(rows: Iterable[Row]) -> list[_Figures]:
+def _collect_errors(rows: Iterable[Row]) -> list[_Figures]:
     """The errors of the studies that follow the paper's tables; others vary what it fixed.
 
     Where the procedure was not followed, those of its own settings, which need no search.
     """
-    errors = [row for row in latest(rows) if row.metric == ERROR]
+    errors = [row for row in latest_rows(rows) if row.metric == ERROR]
     known = [row for row in errors if row.study.startswith(_KNOWN) and _is_papers(row)]
     found: dict[Key, dict[str, float]] = {}
     for row in (*known, *(row for row in errors if row.study.startswith(_OF_PAPER))):
@@ -295,7 +299,7 @@ def _measured(rows: Iterable[Row]) -> list[_Figures]:
     return [_Figures(network, errors) for (network, _), errors in found.items()]
 
 
-def _count(figures: Sequence[_Figures], network: str, one: str, other: str) -> str:
+def _count_verdicts(figures: Sequence[_Figures], network: str, one: str, other: str) -> str:
     asked = [each for each in figures if network in ("", each.network)]
     verdicts = [v for each in asked if (v := each.better(one, other)) is not None]
     return f"{sum(verdicts)} of {len(verdicts)}" if verdicts else "not measured"
@@ -310,9 +314,9 @@ def ranking_table(rows: Iterable[Row]) -> Table:
     and p are left open. p is that of one comparison; of many, some are small by chance.
     """
     rows = list(rows)
-    sizes = {setting(row): row.mean for row in rows if row.metric == "parameters"}
+    sizes = {setting_key(row): row.mean for row in rows if row.metric == "parameters"}
     rankings: dict[Key, list[Row]] = {}
-    for row in distinct(row for row in rows if row.metric == ERROR):
+    for row in distinct_rows(row for row in rows if row.metric == ERROR):
         rankings.setdefault((row.network, row.data, row.epochs, row.batch), []).append(row)
     if not rankings:
         raise ValueError(f"rows: got none of {ERROR!r} among {len(rows)}, wanted some to rank")
@@ -321,11 +325,11 @@ def ranking_table(rows: Iterable[Row]) -> Table:
         # What is no number comes last; by itself it would come anywhere.
         ranked = sorted(own, key=lambda row: (math.isnan(row.mean), row.mean))
         for row in ranked:
-            size = sizes.get(setting(row))
+            size = sizes.get(setting_key(row))
             lines.append(
                 (
-                    *(each or "-" for each in place(row)),
-                    with_spread(row.mean, row.deviation),
+                    *(each or "-" for each in place_key(row)),
+                    format_spread(row.mean, row.deviation),
                     *_behind(row, ranked[0]),
                     str(row.n),
                     "-" if size is None else f"{size / 1e6:.3f}",
@@ -338,8 +342,8 @@ def ranking_table(rows: Iterable[Row]) -> Table:
 
 def _behind(row: Row, best: Row) -> tuple[str, str]:
     """The paired difference and its p, or what stands for two rows that are no pairs."""
-    if row is best or len(by_seed(row).keys() & by_seed(best).keys()) < 2:
+    if row is best or len(index_by_seed(row).keys() & index_by_seed(best).keys()) < 2:
         return "-", "-"
-    pair = compare(row, best)
+    pair = compare_pairs(row, best)
     p = "-" if math.isnan(pair.p) else f"{pair.p:.2g}"
-    return with_spread(pair.mean, pair.deviation), p
+    return format_spread(pair.mean, pair.deviation), p

@@ -2,16 +2,16 @@
 
 from foveapool.robustness.corruptions import CORRUPTIONS, corrupt
 from foveapool.robustness.evaluate import evaluate
-from foveapool.robustness.perturbations import PERTURBATIONS, perturb, perturbed
-from foveapool.robustness.result import RobustnessResult, mean_of
+from foveapool.robustness.perturbations import PERTURBATIONS, iterate_perturbed, perturb
+from foveapool.robustness.result import RobustnessResult, average_results
 
 __all__ = [
     "CORRUPTIONS",
     "PERTURBATIONS",
     "RobustnessResult",
+    "average_results",
     "corrupt",
     "evaluate",
-    "mean_of",
+    "iterate_perturbed",
     "perturb",
-    "perturbed",
 ]

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from foveapool.robustness.filters import correlate, gaussian, opencv_gaussian
 from foveapool.robustness.filters import motion_blur as move
-from foveapool.robustness.quantize import divided, scale_of, to_levels, to_unit
+from foveapool.robustness.quantize import divide, get_scale, to_levels, to_unit
 from foveapool.robustness.rng import Draws
 
 
@@ -37,7 +37,7 @@ def defocus_kernel(radius: float, sigma: float, scale: float = 1.0) -> Tensor:
 
 def defocus_blur(images: Tensor, draws: Draws, radius: float, sigma: float) -> Tensor:
     """Out of focus: every point a disk of that radius, its rim softened by sigma."""
-    kernel = defocus_kernel(radius, sigma, scale_of(images))
+    kernel = defocus_kernel(radius, sigma, get_scale(images))
     return to_levels(correlate(to_unit(images), kernel))
 
 
@@ -48,7 +48,7 @@ def glass_blur(images: Tensor, draws: Draws, sigma: float, shift: float, passes:
     order of going through the image reads before it changes: one gather a pass. The first rows
     and columns keep their pixels.
     """
-    scale = scale_of(images)
+    scale = get_scale(images)
     reach = max(1, round(shift * scale))
     glass = to_levels(gaussian(to_unit(images), sigma * scale))
     count, height, width = images.shape[:3]
@@ -66,7 +66,7 @@ def glass_blur(images: Tensor, draws: Draws, sigma: float, shift: float, passes:
 
 def motion_blur(images: Tensor, draws: Draws, radius: float, sigma: float) -> Tensor:
     """The camera moved, in a direction of each image's own within 45 degrees of the horizontal."""
-    scale = scale_of(images)
+    scale = get_scale(images)
     angles = 90 * draws.uniform(len(images)) - 45
     return move(images, scale * radius, scale * sigma, angles)
 
@@ -79,12 +79,12 @@ def zoom_blur(images: Tensor, draws: Draws, factors: int) -> Tensor:
     step = 1.01 - 1
     for i in range(factors):
         total += clipped_zoom(values, 1 + i * step)
-    return to_levels(divided(values + total, factors + 1))
+    return to_levels(divide(values + total, factors + 1))
 
 
 def gaussian_blur(images: Tensor, draws: Draws, sigma: float) -> Tensor:
     """Smoothed by a Gaussian."""
-    return to_levels(gaussian(to_unit(images), sigma * scale_of(images)))
+    return to_levels(gaussian(to_unit(images), sigma * get_scale(images)))
 
 
 class ZoomGeometry(NamedTuple):

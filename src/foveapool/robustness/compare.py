@@ -20,8 +20,8 @@ from foveapool.robustness.names import (
     GEOMETRIC_CORRUPTIONS,
     GEOMETRIC_PERTURBATIONS,
     STANDARD_CORRUPTIONS,
-    at_level,
-    files_of,
+    list_files,
+    name_at_level,
 )
 from foveapool.robustness.result import RobustnessResult
 
@@ -44,19 +44,19 @@ class Paper:
     reconstructed: tuple[int, ...]
 
 
-def paper_on(data: str) -> Paper | None:
+def has_paper_figures(data: str) -> Paper | None:
     """The paper's figures where networks were measured on its data, CIFAR-10, else None.
 
     Errors on other images say nothing beside them.
     """
-    return paper() if data == "cifar10" else None
+    return load_paper() if data == "cifar10" else None
 
 
 @cache
-def paper() -> Paper:
+def load_paper() -> Paper:
     """The paper's figures for its ResNet on CIFAR-10.
 
-    >>> paper().ce["glass_blur"], paper().pooling.corruptions.errors["fog"][5]
+    >>> load_paper().ce["glass_blur"], load_paper().pooling.corruptions.errors["fog"][5]
     (1.051, 0.233)
     """
     text = resources.files("foveapool.robustness").joinpath("paper.toml").read_text("utf-8")
@@ -85,7 +85,7 @@ def _result(
     for level, row in perturbations[which].items():
         # The levels above the first are those of the last columns, the noises.
         named = _by_name(perturbations["names"][-len(row) :], row)
-        flips |= {at_level(name, int(level)): value for name, value in named.items()}
+        flips |= {name_at_level(name, int(level)): value for name, value in named.items()}
     table = CorruptionTable(errors, _fraction(clean[which]))
     return RobustnessResult(table, FlipTable(flips, {}, {}), trials=5)
 
@@ -108,13 +108,13 @@ def _grouped(names: Iterable[str], geometric: Iterable[str]) -> dict[str, list[s
     }
 
 
-_STANDARD = _grouped(paper().corruption_titles, GEOMETRIC_CORRUPTIONS)
+_STANDARD = _grouped(load_paper().corruption_titles, GEOMETRIC_CORRUPTIONS)
 
 
 CORRUPTION_GROUPS = {**_STANDARD, "extra": list(EXTRA_CORRUPTIONS)}
 
 
-PERTURBATION_GROUPS = _grouped(paper().perturbation_titles, GEOMETRIC_PERTURBATIONS)
+PERTURBATION_GROUPS = _grouped(load_paper().perturbation_titles, GEOMETRIC_PERTURBATIONS)
 
 
 _MEANS = {
@@ -144,7 +144,7 @@ def perturbation_ratios(
     """
     found = {}
     for name in ALL_PERTURBATIONS:
-        mine, theirs = (levels(each, name, neighbours) for each in (ours, baseline))
+        mine, theirs = (sum_levels(each, name, neighbours) for each in (ours, baseline))
         if mine and mine.keys() != theirs.keys():
             raise ValueError(
                 f"{name}: got flips of {', '.join(mine)}, of the baseline those of "
@@ -155,24 +155,24 @@ def perturbation_ratios(
     return found
 
 
-def levels(result: RobustnessResult, name: str, neighbours: bool = False) -> dict[str, float]:
+def sum_levels(result: RobustnessResult, name: str, neighbours: bool = False) -> dict[str, float]:
     """The flip probabilities of a perturbation by file, of a noise those of all levels there."""
     found = result.perturbations
     flips = found.neighbour_flips if neighbours else found.flip_probability
-    return {file: flips[file] for file in files_of(name) if file in flips}
+    return {file: flips[file] for file in list_files(name) if file in flips}
 
 
-def better(names: Iterable[str], ratios: Mapping[str, float]) -> str:
+def count_better(names: Iterable[str], ratios: Mapping[str, float]) -> str:
     """How many are better than the baseline's, of those that could be compared.
 
-    >>> better(["fog", "snow", "frost"], {"fog": 0.91, "snow": 1.007})
+    >>> count_better(["fog", "snow", "frost"], {"fog": 0.91, "snow": 1.007})
     '1 of 2'
     """
     there = [ratios[name] for name in names if name in ratios]
     return f"{sum(ratio < 1 for ratio in there)} of {len(there)}"
 
 
-def standing(result: RobustnessResult) -> dict[str, str]:
+def make_standing(result: RobustnessResult) -> dict[str, str]:
     """What can be said of a network alone, in percent."""
     corruptions, flips = result.corruptions, result.perturbations
     found = {}
@@ -186,7 +186,7 @@ def standing(result: RobustnessResult) -> dict[str, str]:
     return found
 
 
-def comparison(ours: RobustnessResult, baseline: RobustnessResult) -> dict[str, str]:
+def compare_with_paper(ours: RobustnessResult, baseline: RobustnessResult) -> dict[str, str]:
     """What can be said of a network against another: means in percent, and counts."""
     found = {}
     if ours.corruptions.errors.keys() >= set(STANDARD_CORRUPTIONS):
@@ -196,7 +196,7 @@ def comparison(ours: RobustnessResult, baseline: RobustnessResult) -> dict[str, 
     ce = corruption_ratios(ours, baseline)
     for group, names in _STANDARD.items():
         if any(name in ce for name in names):
-            found[f"CE below 100, {group}"] = better(names, ce)
+            found[f"CE below 100, {group}"] = count_better(names, ce)
     for what, ten in _MEANS.items():
         if ours.perturbations.flip_probability.keys() >= set(ten):
             mfr = partial(ours.perturbations.mfr, baseline.perturbations, ten)
@@ -204,7 +204,7 @@ def comparison(ours: RobustnessResult, baseline: RobustnessResult) -> dict[str, 
     rates = perturbation_ratios(ours, baseline)
     for group, names in PERTURBATION_GROUPS.items():
         if any(name in rates for name in names):
-            found[f"flip rate below 100, {group}"] = better(names, rates)
+            found[f"flip rate below 100, {group}"] = count_better(names, rates)
     return found
 
 

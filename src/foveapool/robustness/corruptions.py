@@ -17,7 +17,7 @@ from torch import Tensor
 
 from foveapool.robustness import blur, geometry, pixels
 from foveapool.robustness.names import check_name
-from foveapool.robustness.quantize import SIDE, check_images, scale_of
+from foveapool.robustness.quantize import SIDE, check_images, get_scale
 from foveapool.robustness.rng import Draws
 from foveapool.robustness.weather import fog, frost, frost_pictures, snow, spatter
 
@@ -279,7 +279,7 @@ def corrupt(
         )
     options: dict[str, Any] = {}
     if name == "frost":
-        options["pictures"] = frost_pictures(frost_folder, scale_of(images))
+        options["pictures"] = frost_pictures(frost_folder, get_scale(images))
     parameters = corruption.severities[severity - 1]
     result = torch.empty_like(images, memory_format=torch.contiguous_format)
     for first in range(0, len(images), length):

@@ -56,7 +56,7 @@ def relative_corruption_error(
                 "wanted the same ones"
             )
         below = _total(name, theirs) - len(theirs) * baseline_clean
-        found[name] = ratio(name, _total(name, ours) - len(ours) * clean, below)
+        found[name] = divide_safely(name, _total(name, ours) - len(ours) * clean, below)
     return found
 
 
@@ -145,7 +145,7 @@ class CorruptionErrors:
 
 def _wrong(name: str, predictions: Values, labels: Values) -> tuple[int, int]:
     """How many predictions are wrong, and how many there are."""
-    guessed, truth = classes(name, predictions), as_tensor(labels)
+    guessed, truth = predict_classes(name, predictions), as_tensor(labels)
     if truth.shape != guessed.shape or truth.is_floating_point():
         raise ValueError(
             f"{name}: got labels of {truth.dtype} {tuple(truth.shape)} for {len(guessed)} "
@@ -192,7 +192,7 @@ def refuse_nan(name: str, scores: Tensor) -> None:
             )
 
 
-def classes(name: str, predictions: Values, frames: bool = False) -> Tensor:
+def predict_classes(name: str, predictions: Values, frames: bool = False) -> Tensor:
     """The predicted classes: integers as they are, of scores the largest, the first among equals.
 
     predictions: integers (n,) or scores (n, K); of sequences, (V, F) or (V, F, K).
@@ -223,7 +223,7 @@ def mean_over(values: Mapping[str, float], names: Iterable[str]) -> float:
     return math.fsum(values[name] for name in names) / len(names)
 
 
-def ratio(name: str, value: float, baseline: float) -> float:
+def divide_safely(name: str, value: float, baseline: float) -> float:
     """`value / baseline`; ValueError if the baseline is 0."""
     if math.isclose(baseline, 0, abs_tol=1e-12):
         raise ValueError(

@@ -11,17 +11,17 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from foveapool._eval_mode import evaluating
+from foveapool._eval_mode import eval_mode
 from foveapool.robustness.corruptions import block_length, corrupt
 from foveapool.robustness.errors import CorruptionErrors, Values
 from foveapool.robustness.flips import FlipRates
 from foveapool.robustness.names import (
     SEVERITIES,
-    checked_severities,
+    check_severities,
     corruption_names,
     perturbation_names,
 )
-from foveapool.robustness.perturbations import PERTURBATIONS, perturbed
+from foveapool.robustness.perturbations import PERTURBATIONS, iterate_perturbed
 from foveapool.robustness.result import RobustnessResult
 from foveapool.robustness.sets import (
     CORRUPTIONS_END,
@@ -95,7 +95,7 @@ def evaluate(
     pixels, channels_first = _pixels(images)
     truth = _labels(labels, len(pixels))
     chosen, sequences = corruption_names(corruptions), perturbation_names(perturbations)
-    chosen_severities = checked_severities(severities)
+    chosen_severities = check_severities(severities)
     if batch < 1:
         raise ValueError(f"batch: got {batch}, wanted 1 or more")
     if dtype not in PRECISIONS:
@@ -109,7 +109,7 @@ def evaluate(
     total = len(pixels) * (1 + len(chosen) * len(chosen_severities) + frames)
     classify = _Classifier(model, normalise, channels_first, batch, place, dtype, total, progress)
     errors, flips = CorruptionErrors(), FlipRates()
-    with evaluating(model) if isinstance(model, nn.Module) else torch.no_grad():
+    with eval_mode(model) if isinstance(model, nn.Module) else torch.no_grad():
         answers = classify(pixels, "clean images")
         _check_classes(answers, truth)
         errors.update_clean(answers, truth)
@@ -235,7 +235,7 @@ class InFlight:
 
     def perturbed(self, name: str) -> Iterator[Tensor]:
         """The sequences of all images, uint8 (N, frames, H, W, 3), some at a time."""
-        return perturbed(self.images, name, self.seed)
+        return iterate_perturbed(self.images, name, self.seed)
 
 
 class OnDisk:

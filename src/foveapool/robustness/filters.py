@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from foveapool.robustness.quantize import scale_of
+from foveapool.robustness.quantize import get_scale
 
 # What lies beyond the edge of a row "a b c d":  nearest  a a | a b c d | d d
 #                                                 reflect  b a | a b c d | d c
@@ -199,7 +199,7 @@ def layer_shape(images: Tensor) -> tuple[int, int]:
     Weather is drawn at the authors' size and then enlarged: drawn at the size of the images, its
     grains would shrink against the picture, and thresholds would mean something else.
     """
-    scale = scale_of(images)
+    scale = get_scale(images)
     return round(images.shape[1] / scale), round(images.shape[2] / scale)
 
 

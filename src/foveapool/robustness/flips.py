@@ -12,15 +12,22 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from foveapool.robustness.errors import Values, as_tensor, classes, mean_over, ratio, refuse_nan
+from foveapool.robustness.errors import (
+    Values,
+    as_tensor,
+    divide_safely,
+    mean_over,
+    predict_classes,
+    refuse_nan,
+)
 from foveapool.robustness.names import (
     ALL_PERTURBATIONS,
     NOISE_LEVELS,
     PERTURBATION_FILES,
-    at_level,
     check_name,
-    files_of,
     is_noise,
+    list_files,
+    name_at_level,
 )
 
 TOP = 5
@@ -64,7 +71,9 @@ def flip_probability(predictions: Values, noise: bool, difficulty: int = 1) -> f
     >>> flip_probability([[0, 0, 5, 0, 0, 0]], noise=True)
     0.2
     """
-    before, after = _compared(classes("predictions", predictions, frames=True), noise, difficulty)
+    before, after = _compared(
+        predict_classes("predictions", predictions, frames=True), noise, difficulty
+    )
     return int((before != after).sum()) / after.numel()
 
 
@@ -86,14 +95,14 @@ def flip_rates(values: Mapping[str, float], baseline: Mapping[str, float]) -> di
     """
     if missing := [name for name in values if name not in baseline]:
         raise ValueError(f"baseline: no value for {', '.join(missing)}; measure them too")
-    return {name: ratio(name, value, baseline[name]) for name, value in values.items()}
+    return {name: divide_safely(name, value, baseline[name]) for name, value in values.items()}
 
 
 def over_levels(values: Mapping[str, float]) -> dict[str, float]:
     """One value a perturbation: the mean over its noise levels, as Table 3 of the paper has it."""
     found = {}
     for name in ALL_PERTURBATIONS:
-        files = files_of(name)
+        files = list_files(name)
         if any(file in values for file in files):
             found[name] = mean_over(values, files)
     return found
@@ -128,7 +137,7 @@ class FlipTable:
         return self._mean_ratio(self.top5_distance, baseline.top5_distance, names)
 
     def _files(self, names: Iterable[str]) -> list[str]:
-        return [at_level(name, self.difficulty) for name in names]
+        return [name_at_level(name, self.difficulty) for name in names]
 
     def _mean_ratio(
         self, values: Mapping[str, float], baseline: Mapping[str, float], names: Iterable[str]
@@ -158,7 +167,7 @@ class FlipRates:
         """Adds sequences: classes (V, F), or scores (V, F, K) for the distances too."""
         check_name("perturbation", name, PERTURBATION_FILES)
         noise, given = is_noise(name), as_tensor(predictions)
-        guessed = classes(name, given, frames=True)
+        guessed = predict_classes(name, given, frames=True)
         before, after = _compared(guessed, noise, self.difficulty)
         self._check_metrics(name, with_scores=given.dim() == 3)
         self._add("flip_probability", name, before != after)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from foveapool.robustness.filters import fold, gaussian
-from foveapool.robustness.quantize import scale_of, to_levels, to_unit
+from foveapool.robustness.quantize import get_scale, to_levels, to_unit
 from foveapool.robustness.rng import Draws
 
 
@@ -207,7 +207,7 @@ def elastic_transform(
     alpha grows with the square of the side for displacements to grow with the side.
     """
     count, height, width = images.shape[:3]
-    scale = scale_of(images)
+    scale = get_scale(images)
     middle, third = (width // 2, height // 2), min(height, width) // 3
     signs = torch.tensor([[1, 1], [1, -1], [-1, -1]], device=images.device)
     points = (torch.tensor(middle, device=images.device) + third * signs).double()

@@ -72,18 +72,18 @@ def is_noise(name: str) -> bool:
     return "noise" in name
 
 
-def at_level(name: str, level: int) -> str:
+def name_at_level(name: str, level: int) -> str:
     """The name of a noise's file of that level, "shot_noise_2"; other names stay as they are."""
     return f"{name}_{level}" if is_noise(name) and level > 1 else name
 
 
-def files_of(name: str) -> list[str]:
+def list_files(name: str) -> list[str]:
     """The files of a perturbation: one for each level of a noise, else one."""
-    return [at_level(name, level) for level in (NOISE_LEVELS if is_noise(name) else (1,))]
+    return [name_at_level(name, level) for level in (NOISE_LEVELS if is_noise(name) else (1,))]
 
 
 # The 20 files of CIFAR-10-P: 14 sequences, the three noises at three levels.
-PERTURBATION_FILES = tuple(file for name in ALL_PERTURBATIONS for file in files_of(name))
+PERTURBATION_FILES = tuple(file for name in ALL_PERTURBATIONS for file in list_files(name))
 
 
 def check_name(kind: str, name: str, known: Iterable[str]) -> None:
@@ -127,10 +127,10 @@ def _names(
     return tuple(dict.fromkeys(found))
 
 
-def checked_severities(asked: Iterable[int]) -> tuple[int, ...]:
+def check_severities(asked: Iterable[int]) -> tuple[int, ...]:
     """The severities in ascending order, each once; ValueError unless all are from 1 to 5.
 
-    >>> checked_severities([5, 1])
+    >>> check_severities([5, 1])
     (1, 5)
     """
     severities = sorted(set(asked))

@@ -14,7 +14,7 @@ from typing import Any
 from torch import Tensor
 
 from foveapool.robustness import sequences
-from foveapool.robustness.names import GEOMETRIC_PERTURBATIONS, at_level, check_name, is_noise
+from foveapool.robustness.names import GEOMETRIC_PERTURBATIONS, check_name, is_noise, name_at_level
 from foveapool.robustness.quantize import check_images
 from foveapool.robustness.rng import Draws
 from foveapool.robustness.sequences import LENGTH, MOTION_LENGTH, TRANSLATE_LENGTH, Frames
@@ -88,8 +88,8 @@ _TABLE: dict[str, tuple[Callable[..., Frames], Sequence[dict[str, float]], str]]
 _LENGTHS = {"motion_blur": MOTION_LENGTH, "translate": TRANSLATE_LENGTH}
 
 PERTURBATIONS: dict[str, Perturbation] = {
-    at_level(name, level): Perturbation(
-        at_level(name, level),
+    name_at_level(name, level): Perturbation(
+        name_at_level(name, level),
         make,
         parameters,
         sizes,
@@ -123,7 +123,7 @@ def perturb(images: Tensor, name: str, seed: int = 0, reproduce: bool = False) -
         >>> perturb(torch.zeros(2, 32, 32, 3, dtype=torch.uint8), "translate").shape
         torch.Size([2, 16, 32, 32, 3])
     """
-    chunks = perturbed(images, name, seed, reproduce)
+    chunks = iterate_perturbed(images, name, seed, reproduce)
     frames = images.new_empty(len(images), PERTURBATIONS[name].frames, *images.shape[1:])
     done = 0
     for chunk in chunks:
@@ -132,7 +132,7 @@ def perturb(images: Tensor, name: str, seed: int = 0, reproduce: bool = False) -
     return frames
 
 
-def perturbed(
+def iterate_perturbed(
     images: Tensor,
     name: str,
     seed: int = 0,
@@ -159,7 +159,7 @@ def perturbed(
     Example:
         >>> import torch
         >>> images = torch.zeros(5, 32, 32, 3, dtype=torch.uint8)
-        >>> [len(part) for part in perturbed(images, "rotate", chunk=2)]
+        >>> [len(part) for part in iterate_perturbed(images, "rotate", chunk=2)]
         [2, 2, 1]
     """
     check_name("perturbation", name, PERTURBATIONS)

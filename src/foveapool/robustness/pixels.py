@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from foveapool.robustness.filters import box_shrink, layer_shape, repeat_pixels
-from foveapool.robustness.quantize import divided, to_levels, to_unit
+from foveapool.robustness.quantize import divide, to_levels, to_unit
 from foveapool.robustness.rng import Draws
 
 
@@ -20,7 +20,7 @@ def gaussian_noise(images: Tensor, draws: Draws, deviation: float) -> Tensor:
 
 def shot_noise(images: Tensor, draws: Draws, photons: float) -> Tensor:
     """Counts of so many photons in a white pixel on average: the fewer, the noisier."""
-    return to_levels(divided(draws.poisson(to_unit(images) * photons), photons))
+    return to_levels(divide(draws.poisson(to_unit(images) * photons), photons))
 
 
 def impulse_noise(images: Tensor, draws: Draws, share: float) -> Tensor:
@@ -75,7 +75,7 @@ def rgb_to_hsv(values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     hue = (red - green) / divisor + 4
     hue = torch.where(blue == value, hue, (blue - red) / divisor + 2)
     hue = torch.where((blue == value) | (green == value), hue, (green - blue) / divisor)
-    hue = torch.where(spread == 0, 0.0, divided(hue, 6).remainder(1))
+    hue = torch.where(spread == 0, 0.0, divide(hue, 6).remainder(1))
     saturation = torch.where(spread == 0, 0.0, spread / torch.where(value == 0, 1.0, value))
     return hue, saturation, value
 
@@ -103,7 +103,7 @@ def contrast(images: Tensor, draws: Draws, share: float) -> Tensor:
     values = to_unit(images)
     # Added one by one, as numpy does: levels hang on the last bit of the mean.
     total = values.flatten(1, 2).cumsum(1)[:, -1, None, None]
-    mean = divided(total, images.shape[1] * images.shape[2])
+    mean = divide(total, images.shape[1] * images.shape[2])
     return to_levels((values - mean) * share + mean)
 
 

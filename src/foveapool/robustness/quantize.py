@@ -14,7 +14,7 @@ SIDE = 32
 SMALLEST = 16
 
 
-def divided(values: Tensor, number: float) -> Tensor:
+def divide(values: Tensor, number: float) -> Tensor:
     """`values / number` to the last bit, which decides where results are cut down to levels.
 
     A GPU would multiply by the reciprocal of a plain number.
@@ -24,7 +24,7 @@ def divided(values: Tensor, number: float) -> Tensor:
 
 def to_unit(images: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
     """uint8 levels as values from 0 to 1."""
-    return divided(images.to(dtype), 255)
+    return divide(images.to(dtype), 255)
 
 
 def to_levels(values: Tensor) -> Tensor:
@@ -32,7 +32,7 @@ def to_levels(values: Tensor) -> Tensor:
     return (values.clamp(0, 1) * 255).to(torch.uint8)
 
 
-def scale_of(images: Tensor) -> float:
+def get_scale(images: Tensor) -> float:
     """How many times longer the shorter side of (N, H, W, ...) is than 32 pixels, 1 if it is not.
 
     Lengths of corruptions grow by it. They do not shrink with smaller images: most are a pixel or

@@ -100,7 +100,7 @@ class RobustnessResult:
         return found
 
 
-def mean_of(results: Sequence[RobustnessResult]) -> RobustnessResult:
+def average_results(results: Sequence[RobustnessResult]) -> RobustnessResult:
     """Averages over trials of one kind of network, as the paper averages over five models.
 
     Args:
@@ -115,7 +115,7 @@ def mean_of(results: Sequence[RobustnessResult]) -> RobustnessResult:
 
     Example:
         >>> errors = [CorruptionTable({"fog": {1: error}}, clean=0.125) for error in (0.25, 0.5)]
-        >>> mean = mean_of([RobustnessResult(each) for each in errors])
+        >>> mean = average_results([RobustnessResult(each) for each in errors])
         >>> mean.corruptions.errors["fog"][1], mean.trials
         (0.375, 2)
     """

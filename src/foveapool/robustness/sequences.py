@@ -23,7 +23,7 @@ from foveapool.robustness.geometry import (
     tilt_sampling,
 )
 from foveapool.robustness.pixels import hsv_to_rgb, rgb_to_hsv
-from foveapool.robustness.quantize import divided, scale_of, to_levels, to_unit
+from foveapool.robustness.quantize import divide, get_scale, to_levels, to_unit
 from foveapool.robustness.rng import Draws
 from foveapool.robustness.weather import lay_snow, lay_water, snow_flakes, wet_places
 
@@ -66,7 +66,7 @@ def shot_noise(images: Tensor, draws: Sequence[Draws], photons: float) -> Frames
     rates = (to_unit(images) * photons)[:, None].expand(-1, LENGTH - 1, -1, -1, -1)
     counts = [each.poisson(rate) for each, rate in zip(draws, rates, strict=True)]
     for count in torch.stack(counts, 1):
-        yield to_levels(divided(count, photons))
+        yield to_levels(divide(count, photons))
 
 
 def motion_blur(images: Tensor, radius: float, sigma: float) -> Frames:
@@ -78,7 +78,7 @@ def motion_blur(images: Tensor, radius: float, sigma: float) -> Frames:
 def _blown(images: Tensor, radius: float, sigma: float, degrees: float) -> Tensor:
     """`motion.motion_blur` along one direction for all images, for which slices are enough."""
     height, width = images.shape[1:3]
-    scale = scale_of(images)
+    scale = get_scale(images)
     weights = motion_weights(scale * radius, scale * sigma)
     reach = len(weights)
     padded = pad(images, reach, reach, "nearest").double()
@@ -94,7 +94,7 @@ def _blown(images: Tensor, radius: float, sigma: float, degrees: float) -> Tenso
 
 def gaussian_blur(images: Tensor, start: float, step: float) -> Frames:
     """Blurred ever more."""
-    values, scale = to_unit(images), scale_of(images)
+    values, scale = to_unit(images), get_scale(images)
     for i in range(LENGTH):
         yield to_levels(gaussian(values, scale * (start + step * i), truncate=7.0))
 
@@ -106,7 +106,7 @@ def zoom_blur(images: Tensor, step: float) -> Frames:
     zooms = _moved(images, [Move(scale=1 + step * i) for i in range(1, LENGTH)])
     for i, zoomed in enumerate(zooms, 2):
         total = total + to_unit(zoomed, torch.float32)
-        yield to_levels(divided(total, i))
+        yield to_levels(divide(total, i))
 
 
 def translate(images: Tensor, first: int) -> Frames:
@@ -132,7 +132,7 @@ def shear(images: Tensor, step: float) -> Frames:
 def tilt(images: Tensor, step: float) -> Frames:
     """Tilted about both axes, from one side to the other by `step` degrees a frame."""
     height, width = images.shape[1:3]
-    depth = scale_of(images)
+    depth = get_scale(images)
     samplings = (tilt_sampling(step * i, depth, height, width, images.device) for i in STEPS)
     return _sampled(images, samplings, rounded=True)
 

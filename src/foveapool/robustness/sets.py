@@ -14,15 +14,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from foveapool._io import clear_leftovers, held, replacing, write_text
+from foveapool._io import clear_leftovers, hold_lock, replace_file, write_text
 from foveapool.robustness.corruptions import block_length, corrupt
 from foveapool.robustness.names import (
     SEVERITIES,
-    checked_severities,
+    check_severities,
     corruption_names,
     perturbation_names,
 )
-from foveapool.robustness.perturbations import PERTURBATIONS, perturbed
+from foveapool.robustness.perturbations import PERTURBATIONS, iterate_perturbed
 from foveapool.robustness.quantize import check_images
 
 LABELS = "labels"
@@ -144,7 +144,7 @@ def new_array(path: Path, shape: tuple[int, ...]) -> Iterator[Callable[[np.ndarr
     Rows are written to a file beside it, not to a memory map: there a full disk is an error, here
     it would be the end of the process.
     """
-    with replacing(path) as temporary, open(temporary, "wb") as file:
+    with replace_file(path) as temporary, open(temporary, "wb") as file:
         header = {"descr": "|u1", "fortran_order": False, "shape": shape}
         np.lib.format.write_array_header_1_0(file, header)
         written = 0
@@ -187,7 +187,7 @@ def generate_corruptions(
     """
     check_images(images)
     _check_labels(labels, len(images))
-    chosen, severities = corruption_names(names), checked_severities(severities)
+    chosen, severities = corruption_names(names), check_severities(severities)
     folder, count, length = Path(folder), len(images), block_length(images)
     with _claimed(folder, _facts(images, seed, kind="corruptions", severities=severities)):
         if not array_path(folder, LABELS).exists():
@@ -233,7 +233,7 @@ def generate_perturbations(
         for name in missing:
             shape = (len(images), PERTURBATIONS[name].frames, *images.shape[1:])
             with new_array(array_path(folder, name), shape) as append:
-                for frames in perturbed(images.to(device), name, seed, reproduce):
+                for frames in iterate_perturbed(images.to(device), name, seed, reproduce):
                     append(frames.cpu().numpy())
                     done += frames.shape[0] * frames.shape[1]
                     if progress is not None:
@@ -268,7 +268,7 @@ def _claimed(folder: Path, facts: dict[str, Any]) -> Iterator[None]:
 
     What a killed process left of a file is swept away.
     """
-    with held(folder / ".lock"):
+    with hold_lock(folder / ".lock"):
         clear_leftovers(folder / "*.npy")
         known = generated(folder)
         if known is None:

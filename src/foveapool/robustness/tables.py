@@ -13,18 +13,18 @@ from foveapool.robustness.compare import (
     CORRUPTION_GROUPS,
     PERTURBATION_GROUPS,
     Paper,
-    better,
-    comparison,
+    compare_with_paper,
     corruption_ratios,
-    levels,
-    paper,
-    paper_on,
+    count_better,
+    has_paper_figures,
+    load_paper,
+    make_standing,
     perturbation_ratios,
-    standing,
+    sum_levels,
 )
-from foveapool.robustness.names import NOISE_LEVELS, at_level, is_noise
+from foveapool.robustness.names import NOISE_LEVELS, is_noise, name_at_level
 from foveapool.robustness.result import RobustnessResult
-from foveapool.tabular import comma_separated, markdown
+from foveapool.tabular import format_csv, format_markdown
 
 NONE = "-"
 BASELINE, OURS = "baseline", "ours"
@@ -85,7 +85,7 @@ class Table:
             | --- | --- |
             | fog | 12.5 |
         """
-        return "\n\n".join([markdown(self.header, self.rows), *self.notes])
+        return "\n\n".join([format_markdown(self.header, self.rows), *self.notes])
 
     def csv(self) -> str:
         """Writes head and rows as comma-separated values.
@@ -93,10 +93,10 @@ class Table:
         Returns:
             The text of a CSV file.
         """
-        return comma_separated(self.header, self.rows)
+        return format_csv(self.header, self.rows)
 
 
-def tables(
+def make_tables(
     ours: RobustnessResult, baseline: RobustnessResult | None = None, data: str = ""
 ) -> list[Table]:
     """Says all that a result tells: a summary, then corruptions and perturbations by group.
@@ -113,16 +113,16 @@ def tables(
     Example:
         >>> from foveapool.robustness.errors import CorruptionTable
         >>> result = RobustnessResult(CorruptionTable({"fog": {1: 0.25}}, clean=0.125))
-        >>> [table.name for table in tables(result)]
+        >>> [table.name for table in make_tables(result)]
         ['summary', 'corruptions-non-geometric']
     """
-    printed = paper_on(data)
+    printed = has_paper_figures(data)
     found = [summary_table(ours, baseline, printed)]
     for group, names in CORRUPTION_GROUPS.items():
         if there := [name for name in names if name in ours.corruptions.errors]:
             found.append(corruption_table(group, there, ours, baseline, printed))
     for group, names in PERTURBATION_GROUPS.items():
-        if there := [name for name in names if levels(ours, name)]:
+        if there := [name for name in names if sum_levels(ours, name)]:
             found.append(perturbation_table(group, there, ours, baseline, printed))
     return found
 
@@ -133,11 +133,11 @@ def summary_table(
     printed: Paper | None = None,
 ) -> Table:
     """The means and counts in which papers sum a network up."""
-    columns = {model: standing(result) for model, result in _models(ours, baseline, printed)}
+    columns = {model: make_standing(result) for model, result in _models(ours, baseline, printed)}
     if baseline is not None:
-        columns[OURS] |= comparison(ours, baseline)
+        columns[OURS] |= compare_with_paper(ours, baseline)
     if printed is not None:
-        columns[PAPER_POOLING] |= comparison(printed.pooling, printed.baseline)
+        columns[PAPER_POOLING] |= compare_with_paper(printed.pooling, printed.baseline)
     rows = [
         (label, *(column.get(label, NONE) for column in columns.values()))
         for label in columns[OURS]
@@ -179,7 +179,7 @@ def corruption_table(
         if len(severities) < 5:
             listed = ", ".join(map(str, severities))
             notes.append(f"CE is over severity {listed} alone, not over all five.")
-    titles = [paper().corruption_titles.get(name, name) for name in names]
+    titles = [load_paper().corruption_titles.get(name, name) for name in names]
     title = f"Corruptions, {group}: error % by severity"
     header = ("", "severity", *titles)
     return Table(f"corruptions-{group}", title, header, tuple(rows), tuple(notes))
@@ -208,11 +208,13 @@ def perturbation_table(
         if printed is not None and baseline.perturbations.neighbour_flips:
             between = perturbation_ratios(ours, baseline, neighbours=True)
             rows += _ratio_rows("flip rate, neighbours", names, between, {})
-        if any(is_noise(name) and len(levels(ours, name)) < len(NOISE_LEVELS) for name in names):
+        if any(
+            is_noise(name) and len(sum_levels(ours, name)) < len(NOISE_LEVELS) for name in names
+        ):
             notes.append("Flip rates are over the levels shown, not over all three.")
     if printed is not None and any(map(is_noise, names)):
         notes.append(NEIGHBOURS)
-    titles = [paper().perturbation_titles[name] for name in names]
+    titles = [load_paper().perturbation_titles[name] for name in names]
     title = f"Perturbations, {group}: flip probability %"
     header = ("", "level", *titles)
     return Table(f"perturbations-{group}", title, header, tuple(rows), tuple(notes))
@@ -241,7 +243,9 @@ def _flip_rows(
     rows = []
     for level in NOISE_LEVELS:
         cells = [
-            "" if level > 1 and not is_noise(name) else _percent(flips.get(at_level(name, level)))
+            ""
+            if level > 1 and not is_noise(name)
+            else _percent(flips.get(name_at_level(name, level)))
             for name in names
         ]
         if any(cell not in ("", NONE) for cell in cells):
@@ -274,7 +278,7 @@ def _counts(
 ) -> str:
     """The paper's claim, counted the same way of ours."""
     start = f"{what[0].upper()}{what[1:]} below 100, better than the baseline"
-    text = f"{start}: {better(names, ours)} {kind}"
+    text = f"{start}: {count_better(names, ours)} {kind}"
     if any(name in printed for name in names):
-        text += f"; in the paper {better(names, printed)}"
+        text += f"; in the paper {count_better(names, printed)}"
     return f"{text}."

@@ -24,7 +24,7 @@ from foveapool.robustness.filters import (
     motion_blur,
     resize,
 )
-from foveapool.robustness.quantize import scale_of, to_levels, to_unit
+from foveapool.robustness.quantize import get_scale, to_levels, to_unit
 from foveapool.robustness.rng import Draws
 
 
@@ -219,7 +219,7 @@ def snow(
     """Snow blown from above, 45 degrees to either side; streaks grow with the images."""
     values = mean + deviation * draws.normal(len(images), *layer_shape(images))
     angles = 90 * draws.uniform(len(images)) - 135
-    scale = scale_of(images)
+    scale = get_scale(images)
     flakes = snow_flakes(images, values, zoom, threshold)
     blown = motion_blur(flakes, scale * radius, scale * sigma, angles)
     return lay_snow(images, blown, blend)

@@ -22,8 +22,8 @@ import torch
 
 from foveapool.runs import RESULT, Finished, Runs
 from foveapool.study.fits import WEIGHTS, check_fitted_on
-from foveapool.study.spec import Means, Training
-from foveapool.study.worker import Outcome, finished, work
+from foveapool.study.spec import ExecutionOptions, TrainingSpec
+from foveapool.study.worker import Outcome, find_finished, work_on
 
 LOOK_AGAIN = 0.3  # seconds, while others work on what is left
 MOST_BREAKDOWNS = 3
@@ -34,7 +34,9 @@ class Workers(Protocol):
 
     at_once: int
 
-    def submit(self, training: Training, runs: Path, means: Means) -> Future[Outcome]:
+    def submit(
+        self, training: TrainingSpec, runs: Path, means: ExecutionOptions
+    ) -> Future[Outcome]:
         """Begins a training."""
         ...
 
@@ -48,18 +50,18 @@ class Workers(Protocol):
 
 
 @dataclass(frozen=True)
-class Done:
+class FinishedTraining:
     """A training that is finished, for whoever watches: `number` of `total`."""
 
-    training: Training
+    training: TrainingSpec
     result: dict[str, Any]
     number: int
     total: int
 
 
-def in_order(trainings: Iterable[Training]) -> list[list[Training]]:
+def order_by_dependency(trainings: Iterable[TrainingSpec]) -> list[list[TrainingSpec]]:
     """The trainings and all that they are fitted on, each once; every level needs those before."""
-    levels: list[dict[str, Training]] = []
+    levels: list[dict[str, TrainingSpec]] = []
     for training in trainings:
         chain = [training]
         while chain[-1].fitted_on is not None:
@@ -77,15 +79,15 @@ class Engine:
     def __init__(
         self,
         runs: Runs,
-        means: Means,
+        means: ExecutionOptions,
         workers: Workers,
-        report: Callable[[Done], None] = lambda done: None,
+        report: Callable[[FinishedTraining], None] = lambda done: None,
     ) -> None:
         self.runs, self.means, self.workers, self.report = runs, means, workers, report
 
-    def run(self, trainings: Sequence[Training]) -> dict[str, dict[str, Any]]:
+    def run(self, trainings: Sequence[TrainingSpec]) -> dict[str, dict[str, Any]]:
         """What each training came to, by its name; with those that they are fitted on."""
-        levels = in_order(trainings)
+        levels = order_by_dependency(trainings)
         results: dict[str, dict[str, Any]] = {}
         total = sum(len(level) for level in levels)
         fitted_on = [each.fitted_on for level in levels for each in level]
@@ -93,7 +95,7 @@ class Engine:
         for level in levels:
             for training, result in self._level(level, needed):
                 results[training.name] = result
-                self.report(Done(training, result, len(results), total))
+                self.report(FinishedTraining(training, result, len(results), total))
         if self.means.keep:
             self._tell_of_weights(results)
         return results
@@ -111,25 +113,25 @@ class Engine:
             )
 
     def _level(
-        self, level: Sequence[Training], needed: set[str]
-    ) -> Iterable[tuple[Training, dict[str, Any]]]:
+        self, level: Sequence[TrainingSpec], needed: set[str]
+    ) -> Iterable[tuple[TrainingSpec, dict[str, Any]]]:
         """Each training of the level and its result; the weights of those `needed` are kept."""
-        waiting: list[Training] = []
+        waiting: list[TrainingSpec] = []
         # What is finished is told at once, whatever others of the level will take.
         for training in level:
-            done = finished(training, self.runs)
+            done = find_finished(training, self.runs)
             if done is None:
                 waiting.append(training)
             else:
                 yield training, done
         breakdowns = 0
-        busy: list[Training] = []
-        running: dict[Future[Outcome], Training] = {}
+        busy: list[TrainingSpec] = []
+        running: dict[Future[Outcome], TrainingSpec] = {}
         try:
             while waiting or busy or running:
                 while waiting and len(running) < self.workers.at_once:
                     training = waiting.pop(0)
-                    done = finished(training, self.runs)
+                    done = find_finished(training, self.runs)
                     if done is not None:
                         yield training, done
                         continue
@@ -176,7 +178,7 @@ class Engine:
             for future in running:
                 future.cancel()
 
-    def _submit(self, training: Training, means: Means) -> Future[Outcome]:
+    def _submit(self, training: TrainingSpec, means: ExecutionOptions) -> Future[Outcome]:
         """Begins a training: with the workers, unless what is known here ends it at once."""
         before = training.fitted_on
         if before is not None and not self.runs.result_in_folder(before.name, before.facts):
@@ -184,30 +186,35 @@ class Engine:
                 check_fitted_on(training, self.runs)
             except FloatingPointError:
                 # A worker knows the folder alone: it would train the network that diverged again.
-                return _done(training, self.runs.root, means, self.runs.known)
+                return _do_at_once(training, self.runs.root, means, self.runs.known)
         return self.workers.submit(training, self.runs.root, means)
 
 
-def _done(
-    training: Training, runs: Path, means: Means, known: Mapping[str, Finished] | None = None
+def _do_at_once(
+    training: TrainingSpec,
+    runs: Path,
+    means: ExecutionOptions,
+    known: Mapping[str, Finished] | None = None,
 ) -> Future[Outcome]:
     """A training that is done at once, by this process."""
     future: Future[Outcome] = Future()
     try:
-        future.set_result(work(training, runs, means, known))
+        future.set_result(work_on(training, runs, means, known))
     except Exception as error:
         future.set_exception(error)
     return future
 
 
-class Here:
+class SerialWorkers:
     """This process alone, one training after the other."""
 
     at_once = 1
 
-    def submit(self, training: Training, runs: Path, means: Means) -> Future[Outcome]:
+    def submit(
+        self, training: TrainingSpec, runs: Path, means: ExecutionOptions
+    ) -> Future[Outcome]:
         """Does the training at once."""
-        return _done(training, runs, means)
+        return _do_at_once(training, runs, means)
 
     def mend(self) -> None:
         """Nothing to mend."""
@@ -216,7 +223,7 @@ class Here:
         """Nothing to close."""
 
 
-class Processes:
+class ProcessWorkers:
     """Several processes of this machine; on a CPU they share its cores."""
 
     def __init__(self, count: int) -> None:
@@ -230,9 +237,11 @@ class Processes:
         context = get_context("spawn")
         return ProcessPoolExecutor(self.at_once, context, _begin_worker, (threads,))
 
-    def submit(self, training: Training, runs: Path, means: Means) -> Future[Outcome]:
+    def submit(
+        self, training: TrainingSpec, runs: Path, means: ExecutionOptions
+    ) -> Future[Outcome]:
         """Gives the training to a process."""
-        return self._pool.submit(work, training, runs, means)
+        return self._pool.submit(work_on, training, runs, means)
 
     def mend(self) -> None:
         """New processes for those that died."""
@@ -281,11 +290,13 @@ class RayWorkers:
         if gpus and not ray.cluster_resources().get("GPU"):
             raise ValueError(f"gpus: got {gpus:g} for each training, but Ray's cluster has none")
         # Ray gives torch as many threads as the task has cores.
-        self._task = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=RETRIES)(work)
+        self._task = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=RETRIES)(work_on)
         self._shutdown = ray.shutdown
         self.at_once = 1_000_000  # Ray knows better what it can hold
 
-    def submit(self, training: Training, runs: Path, means: Means) -> Future[Outcome]:
+    def submit(
+        self, training: TrainingSpec, runs: Path, means: ExecutionOptions
+    ) -> Future[Outcome]:
         """Gives the training to the cluster."""
         answer: Future[Outcome] = Future()
         answer.set_running_or_notify_cancel()
@@ -295,7 +306,7 @@ class RayWorkers:
             if error is None:
                 answer.set_result(asked.result())
             else:
-                answer.set_exception(_as_it_was(error, training))
+                answer.set_exception(_unwrap_ray_error(error, training))
 
         # A machine of the cluster may stand in another folder.
         asked = self._task.remote(training, runs.absolute(), means).future()
@@ -311,7 +322,7 @@ class RayWorkers:
             self._shutdown()
 
 
-def _as_it_was(error: BaseException, training: Training) -> BaseException:
+def _unwrap_ray_error(error: BaseException, training: TrainingSpec) -> BaseException:
     """The worker's own error, out of Ray's account of where it happened."""
     from ray.exceptions import RayError, RayTaskError
 

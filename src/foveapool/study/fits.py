@@ -18,16 +18,16 @@ from typing import Any, TypeVar
 
 from torch import nn
 
-from foveapool._io import clear_leftovers, held, write_text
-from foveapool.networks.sites import AFTER, PoolingSite, site_at
+from foveapool._io import clear_leftovers, hold_lock, write_text
+from foveapool.networks.sites import AFTER, PoolingSite, make_site
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.pooling.scatter import Scatter
 from foveapool.pooling.storage import load_tensors, save_tensors
 from foveapool.runs import Runs, read_json
 from foveapool.study.job import scatter_at, solved
 from foveapool.study.setting import AUTO, Pool
-from foveapool.study.spec import Means, Training, data_of, trial_of
-from foveapool.training.parallel import chosen_device
+from foveapool.study.spec import ExecutionOptions, TrainingSpec, build_job, load_training_data
+from foveapool.training.parallel import choose_device
 
 WEIGHTS = "weights.safetensors"
 AGAIN, FIT_LOCK = "again", "fit.lock"
@@ -36,7 +36,7 @@ _Kept = TypeVar("_Kept", PoolingOperator, Scatter)
 
 
 @dataclass(frozen=True)
-class Fits:
+class FittedOperators:
     """The operators of a training's closed forms, by name, and what fitting them took.
 
     The seconds are those of the passes and of the solving, whoever did them and when; where a
@@ -47,7 +47,7 @@ class Fits:
     seconds: float
 
 
-def fits_of(training: Training, runs: Runs, means: Means) -> Fits:
+def fit_operators(training: TrainingSpec, runs: Runs, means: ExecutionOptions) -> FittedOperators:
     """The operators of a training's closed forms, from its folder or fitted, and their time."""
     operators, seconds = {}, 0.0
     setting = training.setting
@@ -56,42 +56,44 @@ def fits_of(training: Training, runs: Runs, means: Means) -> Fits:
             continue
         until = replace(training, setting=setting.until(pool))
         for path, name in setting.operator_names(pool).items():
-            file = runs.folder(until.name) / operator_file_name(name)
+            file = runs.folder(until.name) / name_operator_file(name)
             begin = time.perf_counter()
-            operators[name] = _operator(until, pool, path, file, runs, means)
-            took = _took(file)
+            operators[name] = _get_operator(until, pool, path, file, runs, means)
+            took = _read_time(file)
             seconds += sum(took.values()) if took else time.perf_counter() - begin
-    return Fits(operators, seconds)
+    return FittedOperators(operators, seconds)
 
 
-def operators_of(training: Training, runs: Runs, means: Means) -> dict[str, PoolingOperator]:
+def get_operators(
+    training: TrainingSpec, runs: Runs, means: ExecutionOptions
+) -> dict[str, PoolingOperator]:
     """The operators alone, for who wants the network and not what it cost."""
-    return fits_of(training, runs, means).operators
+    return fit_operators(training, runs, means).operators
 
 
-def operator_file_name(name: str) -> str:
+def name_operator_file(name: str) -> str:
     """The file of an operator in its training's folder."""
     return f"operator-{name}.safetensors"
 
 
-def _operator(
-    training: Training, pool: Pool, path: str, file: Path, runs: Runs, means: Means
+def _get_operator(
+    training: TrainingSpec, pool: Pool, path: str, file: Path, runs: Runs, means: ExecutionOptions
 ) -> PoolingOperator:
     """An operator of one of the training's last pools, from its file or fitted."""
-    shape = data_of(training, means).train.images.shape[2:]
+    shape = load_training_data(training, means).train.images.shape[2:]
     components = training.setting.components_in(pool, path)
     own = replace(pool, components=components) if components != pool.components else pool
-    kept = _read(PoolingOperator, file, runs, lambda found: _is_of(found, own, shape))
+    kept = _read(PoolingOperator, file, runs, lambda found: _matches_pool(found, own, shape))
     if kept is not None:
         return kept
     before = training.fitted_on
     assert before is not None, "only a fitted pool has an operator"
     check_fitted_on(training, runs)
-    there = operators_of(before, runs, means)
-    network, site = trial_of(before, means).network_to_read(pool, path, there)
-    scatter, passes = _scatter(before, network, site, pool, runs, means)
+    there = get_operators(before, runs, means)
+    network, site = build_job(before, means).network_to_read(pool, path, there)
+    scatter, passes = _get_scatter(before, network, site, pool, runs, means)
     begin = time.perf_counter()
-    operator = solved(scatter.to(chosen_device(means.device)), site.out_shape, own)
+    operator = solved(scatter.to(choose_device(means.device)), site.out_shape, own)
     solving = time.perf_counter() - begin
     file.parent.mkdir(parents=True, exist_ok=True)
     _note_time(file, {**passes, "solving": solving} if passes else {})
@@ -99,7 +101,7 @@ def _operator(
     return operator
 
 
-def check_fitted_on(training: Training, runs: Runs) -> None:
+def check_fitted_on(training: TrainingSpec, runs: Runs) -> None:
     """Refuses a training that has no network to be fitted on.
 
     Args:
@@ -116,8 +118,13 @@ def check_fitted_on(training: Training, runs: Runs) -> None:
         )
 
 
-def _scatter(
-    training: Training, network: Any, site: PoolingSite, pool: Pool, runs: Runs, means: Means
+def _get_scatter(
+    training: TrainingSpec,
+    network: Any,
+    site: PoolingSite,
+    pool: Pool,
+    runs: Runs,
+    means: ExecutionOptions,
 ) -> tuple[Scatter, dict[str, float]]:
     """The scatter at a module of a finished training's network, summed up once, and its time."""
     choices = {
@@ -132,14 +139,14 @@ def _scatter(
     folder = runs.folder(training.name)
     path = folder / f"scatter-{site.module}-{digest}.safetensors"
     # Others that need it too wait here and then find it.
-    with held(folder / FIT_LOCK, wait=True):
+    with hold_lock(folder / FIT_LOCK, wait=True):
         kept = _read(Scatter, path, runs, lambda found: found.in_shape == site.in_shape)
         if kept is not None:
-            return kept, _took(path)
-        for leftover in (path, _beside(path)):
+            return kept, _read_time(path)
+        for leftover in (path, _time_path(path)):
             clear_leftovers(leftover)
-        network.load_state_dict(weights_of(training, runs, means))
-        data = trial_of(training, means).data
+        network.load_state_dict(get_weights(training, runs, means))
+        data = build_job(training, means).data
         begin = time.perf_counter()
         # On the CPU, where a file would have it: a GPU has finished by then.
         scatter = scatter_at(network, data, site.module, means.device, pool=pool).to("cpu")
@@ -149,7 +156,7 @@ def _scatter(
         return scatter, passes
 
 
-def _beside(path: Path) -> Path:
+def _time_path(path: Path) -> Path:
     """Where the time is noted that the file of an operator or a scatter took to make."""
     return path.with_suffix(".json")
 
@@ -157,21 +164,21 @@ def _beside(path: Path) -> Path:
 def _note_time(path: Path, took: Mapping[str, float]) -> None:
     """Notes the seconds that a file took, before it is there; nothing where they are not known."""
     if took:
-        write_text(_beside(path), json.dumps(took) + "\n")
+        write_text(_time_path(path), json.dumps(took) + "\n")
     else:
-        _beside(path).unlink(missing_ok=True)
+        _time_path(path).unlink(missing_ok=True)
 
 
-def _took(path: Path) -> dict[str, float]:
+def _read_time(path: Path) -> dict[str, float]:
     """The seconds that a file took to make, by what was done; none where nobody noted them."""
     try:
-        took = read_json(_beside(path))
+        took = read_json(_time_path(path))
     except (OSError, ValueError):
         return {}
     return took if all(isinstance(each, float) for each in took.values()) else {}
 
 
-def weights_of(training: Training, runs: Runs, means: Means) -> Mapping[str, Any]:
+def get_weights(training: TrainingSpec, runs: Runs, means: ExecutionOptions) -> Mapping[str, Any]:
     """The weights that a finished training kept; trained again where they are gone."""
     path = runs.folder(training.name) / WEIGHTS
     why = "its weights are not there"
@@ -187,21 +194,21 @@ def weights_of(training: Training, runs: Runs, means: Means) -> Mapping[str, Any
     # Finished elsewhere, it may have no folder; without a result it is not finished in this one.
     runs.begin(training.name, training.facts)
     again = path.parent / AGAIN
-    network = trial_of(training, means, again).run(operators_of(training, runs, means))[0]
+    network = build_job(training, means, again).run(get_operators(training, runs, means))[0]
     clear_leftovers(path)
-    keep_weights(training, network, runs)
+    save_weights(training, network, runs)
     shutil.rmtree(again)
     return network.state_dict()
 
 
-def forget_again(folder: Path) -> None:
+def forget_retraining(folder: Path) -> None:
     """Removes what is left of a network that was trained again, unless one is at it now."""
     if (folder / AGAIN).exists():
-        with suppress(BlockingIOError), held(folder / FIT_LOCK):
+        with suppress(BlockingIOError), hold_lock(folder / FIT_LOCK):
             shutil.rmtree(folder / AGAIN, ignore_errors=True)
 
 
-def keep_weights(training: Training, network: nn.Module, runs: Runs) -> None:
+def save_weights(training: TrainingSpec, network: nn.Module, runs: Runs) -> None:
     """Saves the weights of a training's network, for those that are fitted on it."""
     path = runs.folder(training.name) / WEIGHTS
     save_tensors(path, "weights", network.state_dict(), {"training": training.name})
@@ -225,9 +232,9 @@ def _read(
     return None
 
 
-def _is_of(operator: PoolingOperator, pool: Pool, image_shape: Sequence[int]) -> bool:
+def _matches_pool(operator: PoolingOperator, pool: Pool, image_shape: Sequence[int]) -> bool:
     """Whether the operator can be the pool's own, by its shapes and by how it was solved."""
-    how, site = operator.settings, site_at(pool.layer, "", 1, image_shape)
+    how, site = operator.settings, make_site(pool.layer, "", 1, image_shape)
     return (operator.in_shape, operator.out_shape) == (site.in_shape, site.out_shape) and (
         (operator.components, how.norm, how.centre, how.sign, how.weighting, how.window)
         == (pool.components, pool.norm, pool.centre, pool.sign, pool.weighting, pool.window)

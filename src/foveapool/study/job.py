@@ -15,21 +15,21 @@ from typing import Any
 import torch
 from torch import nn
 
-from foveapool.data.batches import plain_batches, resident
+from foveapool.data.batches import iterate_batches, load_resident
 from foveapool.data.images import DataSet
-from foveapool.networks.build import build
+from foveapool.networks.build import build_network
 from foveapool.networks.sites import AFTER, PoolingChoice, PoolingSite
 from foveapool.pooling.accumulate import ScatterAccumulator
-from foveapool.pooling.baselines import rival
+from foveapool.pooling.baselines import baseline_pooling
 from foveapool.pooling.moments import ChannelMoments
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.pooling.scatter import Scatter
 from foveapool.pooling.solve import solve_pooling
 from foveapool.study.setting import TRAINED, Pool, Setting
-from foveapool.surgery.capture import inputs_of
+from foveapool.surgery.capture import read_inputs
 from foveapool.training.loop import TrainResult, train
 from foveapool.training.metrics import Progress
-from foveapool.training.parallel import chosen_device
+from foveapool.training.parallel import choose_device
 from foveapool.training.recipe import Recipe
 
 # A small network's epoch takes milliseconds on a GPU, its checkpoint some ten times that, and
@@ -38,7 +38,7 @@ CHECKPOINT_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
-class Trial:
+class TrainingJob:
     """A setting with a seed, on data, by a recipe; in a folder it can be interrupted."""
 
     setting: Setting
@@ -69,7 +69,7 @@ class Trial:
             shortcut = nn.MaxPool2d(1, stride=2) if len(names) > 1 else None
             choices.append(PoolingChoice(pool.layer, every_other, pool.form, placement, shortcut))
         network = self._built(choices)
-        return network, _site(network, placement, pool, path)
+        return network, _get_site(network, placement, pool, path)
 
     def _choices(self, operators: Mapping[str, PoolingOperator]) -> list[PoolingChoice]:
         """What stands at the network's layers, in the order in which it was put in."""
@@ -94,7 +94,7 @@ class Trial:
     def _built(self, choices: Sequence[PoolingChoice]) -> Any:
         setting, images = self.setting, self.data.train
         placement = {} if setting.placement is None else {"placement": setting.placement}
-        return build(
+        return build_network(
             setting.network,
             seed=self.seed,
             classes=len(images.classes),
@@ -110,7 +110,7 @@ class Trial:
         self, pool: Pool, path: str, before: Sequence[PoolingChoice], main: Sequence[nn.Module]
     ) -> nn.Module:
         setting = self.setting
-        site = _site(self._built(before), setting.placement_of(pool), pool, path)
+        site = _get_site(self._built(before), setting.placement_of(pool), pool, path)
         if main and hasattr(main[0], "follower"):
             # The shortcut keeps what the main path chooses, and has nothing to learn.
             follower: nn.Module = main[0].follower(site.channels)  # type: ignore[operator]
@@ -118,7 +118,7 @@ class Trial:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self._start_of(pool, path))
             sizes = (site.channels, site.in_shape, site.out_shape)
-            return rival(pool.pooling, *sizes, setting.components_in(pool, path))
+            return baseline_pooling(pool.pooling, *sizes, setting.components_in(pool, path))
 
     def _start_of(self, pool: Pool, path: str) -> int:
         """The seed of a pooling that starts at random: the trial's own, or one more for another.
@@ -152,7 +152,7 @@ class Trial:
         return network, result
 
 
-def _site(network: Any, placement: str | None, pool: Pool, path: str) -> PoolingSite:
+def _get_site(network: Any, placement: str | None, pool: Pool, path: str) -> PoolingSite:
     """What a pooling meets in a path of its layer; a CNN has one path, and does not ask for it."""
     paths = {} if placement is None else {"path": path}
     site: PoolingSite = network.site(pool.layer, placement, pool.form, **paths)
@@ -188,14 +188,14 @@ def scatter_at(
 
     Not augmented, in evaluation mode, at most the pool's `class_cap` images a class.
     """
-    place = chosen_device(device)
+    place = choose_device(device)
     network.to(place)
-    images, _ = resident(data, place)
+    images, _ = load_resident(data, place)
     choice = pool or Pool("closed-form", 3)
 
     def through(taker: ChannelMoments | ScatterAccumulator) -> None:
-        for inputs, labels in plain_batches(images, batch):
-            taker.update(inputs_of(network, inputs, [module])[module], labels)
+        for inputs, labels in iterate_batches(images, batch):
+            taker.update(read_inputs(network, inputs, [module])[module], labels)
 
     classes = len(data.train.classes)
     moments = ChannelMoments(classes, choice.class_cap, dead_channels="ignore")

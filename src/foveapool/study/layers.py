@@ -20,7 +20,7 @@ from foveapool.study.setting import (
     THEN,
     Pool,
     Setting,
-    choices_of,
+    list_choices,
 )
 
 
@@ -42,9 +42,9 @@ def check_line(where: str, pooling: str, choices: Mapping[str, Any], advice: str
         choices: What it says: those of `Pool`, `layers`, `beside` and `then`.
         advice: What else to do about a choice that the pooling does not use.
     """
-    known = choices_of(pooling)
+    known = list_choices(pooling)
     if unused := [name for name in choices if name not in known]:
-        raise ValueError(f"{where}: got {', '.join(unused)}, wanted {_listed(known)}{advice}")
+        raise ValueError(f"{where}: got {', '.join(unused)}, wanted {_list_names(known)}{advice}")
     if "layer" in choices and LAYERS in choices:
         raise ValueError(f"{where}: got layer and layers, wanted one of them")
     _check_layers(where, choices)
@@ -54,7 +54,7 @@ def check_line(where: str, pooling: str, choices: Mapping[str, Any], advice: str
     own = [name for name in known if name not in ("placement", LAYERS, BESIDE, THEN)]
     for each in following:
         if unused := [name for name in each if name not in own]:
-            raise ValueError(f"{where}: {THEN}: got {', '.join(unused)}, wanted {_listed(own)}")
+            raise ValueError(f"{where}: {THEN}: got {', '.join(unused)}, wanted {_list_names(own)}")
 
 
 def check_beside(where: str, tables: Any, own: str) -> None:
@@ -64,9 +64,9 @@ def check_beside(where: str, tables: Any, own: str) -> None:
     for table in tables:
         pooling = table.get("pooling", own)
         check_pooling(where, pooling)
-        known = ["pooling", *(name for name in choices_of(pooling) if name not in (BESIDE, THEN))]
+        known = ["pooling", *(name for name in list_choices(pooling) if name not in (BESIDE, THEN))]
         if unused := [name for name in table if name not in known]:
-            raise ValueError(f"{where}: got {', '.join(unused)}, wanted {_listed(known)}")
+            raise ValueError(f"{where}: got {', '.join(unused)}, wanted {_list_names(known)}")
         if ("layer" in table) == (LAYERS in table):
             raise ValueError(f"{where}: got {dict(table)}, wanted a layer, or layers, in it")
         _check_layers(where, table)
@@ -83,11 +83,11 @@ def _check_tables(where: str, tables: Any, example: str) -> None:
         raise ValueError(f"{where}: got {tables!r}, wanted a list of tables such as [{example}]")
 
 
-def _listed(names: Sequence[str]) -> str:
+def _list_names(names: Sequence[str]) -> str:
     return f"among {', '.join(names)}" if names else "none, since it has nothing to choose"
 
 
-def spread(tables: Sequence[Mapping[str, Any]], own: str) -> list[dict[str, Any]]:
+def split_by_layer(tables: Sequence[Mapping[str, Any]], own: str) -> list[dict[str, Any]]:
     """A table for each layer that tables name under `layer` or `layers`.
 
     A table that names no pooling has the one that is called `own`.
@@ -100,13 +100,13 @@ def spread(tables: Sequence[Mapping[str, Any]], own: str) -> list[dict[str, Any]
     return found
 
 
-def layers_named(beside: Sequence[Mapping[str, Any]]) -> tuple[int, ...]:
+def list_named_layers(beside: Sequence[Mapping[str, Any]]) -> tuple[int, ...]:
     """The layers of those tables of `beside` that name a pooling: the others are the line's own."""
     named = [table for table in beside if "pooling" in table]
-    return tuple(table["layer"] for table in spread(named, ""))
+    return tuple(table["layer"] for table in split_by_layer(named, ""))
 
 
-def with_line(start: Setting, pooling: str, choices: Mapping[str, Any]) -> Setting:
+def add_line(start: Setting, pooling: str, choices: Mapping[str, Any]) -> Setting:
     """A network with the pooling of a line of a study, and with what that has beside and after it.
 
     Args:
@@ -118,27 +118,27 @@ def with_line(start: Setting, pooling: str, choices: Mapping[str, Any]) -> Setti
         The setting to train.
     """
     rest = {name: value for name, value in choices.items() if name not in (BESIDE, THEN)}
-    first = spread([rest], pooling)
-    found = pooled(start, [*spread(choices.get(BESIDE, ()), pooling), *first])
+    first = split_by_layer([rest], pooling)
+    found = add_poolings(start, [*split_by_layer(choices.get(BESIDE, ()), pooling), *first])
     for each in choices.get(THEN, ()):
-        found = pooled(found, [{**first[0], **each}])
+        found = add_poolings(found, [{**first[0], **each}])
     return found
 
 
-def pooled(start: Setting, tables: Sequence[Mapping[str, Any]]) -> Setting:
+def add_poolings(start: Setting, tables: Sequence[Mapping[str, Any]]) -> Setting:
     """A network with the poolings of these tables, one a layer, on top of those it has.
 
     A rival that does not say its placement has the one it was published in. The last table is what
     the network is called after.
     """
-    pools = [_pool(start, table) for table in tables]
+    pools = [_make_pool(start, table) for table in tables]
     placements = {pool.placement or start.placement for pool in pools}
     # Where all agree, it is the setting's: one setting has one name.
     agreed = placements.pop() if len(placements) == 1 and not start.pools else start.placement
-    return replace(start, placement=agreed, pools=(*start.pools, *_in_order(pools)))
+    return replace(start, placement=agreed, pools=(*start.pools, *_put_fitted_last(pools)))
 
 
-def exchanged(
+def exchange_pooling(
     best: Setting, beside: Collection[int], pooling: str, choices: Mapping[str, Any]
 ) -> Setting:
     """A setting with another pooling in the same places, forms and components.
@@ -168,10 +168,10 @@ def exchanged(
         else pool
         for pool in best.pools
     ]
-    return replace(best, pools=_in_order(made))
+    return replace(best, pools=_put_fitted_last(made))
 
 
-def _in_order(pools: Sequence[Pool]) -> tuple[Pool, ...]:
+def _put_fitted_last(pools: Sequence[Pool]) -> tuple[Pool, ...]:
     """Those that are not fitted first; the others are fitted together."""
     unfitted = [pool for pool in pools if not pool.is_fitted]
     fitted = [pool for pool in pools if pool.is_fitted]
@@ -179,7 +179,7 @@ def _in_order(pools: Sequence[Pool]) -> tuple[Pool, ...]:
     return (*unfitted, *joined)
 
 
-def _pool(start: Setting, table: Mapping[str, Any]) -> Pool:
+def _make_pool(start: Setting, table: Mapping[str, Any]) -> Pool:
     # Of all choices only a window may be none on purpose: the whole map.
     choices = {key: value for key, value in table.items() if key == "window" or value is not None}
     pooling = choices.pop("pooling")

@@ -14,19 +14,25 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from foveapool._eval_mode import evaluating
-from foveapool.data.batches import plain_batches, resident
+from foveapool._eval_mode import eval_mode
+from foveapool.data.batches import iterate_batches, load_resident
 from foveapool.data.images import DataSet
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.pooling.storage import load_tensors
 from foveapool.runs import TRAINING, read_json
-from foveapool.study.fits import WEIGHTS, operator_file_name
-from foveapool.study.rows import data_label, place
+from foveapool.study.fits import WEIGHTS, name_operator_file
+from foveapool.study.rows import label_data, setting_columns
 from foveapool.study.setting import Setting
-from foveapool.study.spec import Means, Source, Training, data_of, trial_of
-from foveapool.surgery.capture import inputs_of
+from foveapool.study.spec import (
+    ExecutionOptions,
+    Source,
+    TrainingSpec,
+    build_job,
+    load_training_data,
+)
+from foveapool.surgery.capture import read_inputs
 from foveapool.training.checkpoint import load_weights
-from foveapool.training.parallel import chosen_device
+from foveapool.training.parallel import choose_device
 from foveapool.training.recipe import Recipe
 
 COUNT = 300
@@ -41,15 +47,15 @@ class SampleMaps(NamedTuple):
     classes: tuple[str, ...]
 
 
-def sample_maps(
+def read_sample_maps(
     network: Any, data: DataSet, module: str, device: str | None = None, count: int = COUNT
 ) -> SampleMaps:
     """The first images that the network is measured on, and what reaches a module for them."""
-    place = chosen_device(device)
+    place = choose_device(device)
     network.to(place)
     some = data.test.part(torch.arange(min(count, len(data.test))))
-    _, images = resident(replace(data, test=some), place)
-    maps = [inputs_of(network, batch, [module])[module] for batch, _ in plain_batches(images)]
+    _, images = load_resident(replace(data, test=some), place)
+    maps = [read_inputs(network, batch, [module])[module] for batch, _ in iterate_batches(images)]
     return SampleMaps(some.images, torch.cat(maps).cpu(), some.labels, some.classes)
 
 
@@ -61,27 +67,27 @@ class ReadNetwork(NamedTuple):
     module: str
 
 
-def maps_of_fit(operator: Path, means: Means | None = None) -> SampleMaps:
+def load_fit_maps(operator: Path, means: ExecutionOptions | None = None) -> SampleMaps:
     """The maps that an operator-LAYER.safetensors in a training's folder is for.
 
     Those of the network that it was fitted on: its weights have to be there still, since nothing
     is trained here.
     """
-    means = means or Means("cpu")
-    return sample_maps(*network_of_fit(operator, means), means.device)
+    means = means or ExecutionOptions("cpu")
+    return read_sample_maps(*load_fit_network(operator, means), means.device)
 
 
-def network_of_fit(operator: Path, means: Means) -> ReadNetwork:
+def load_fit_network(operator: Path, means: ExecutionOptions) -> ReadNetwork:
     """The network that an operator in a training's folder was fitted on, with its weights."""
-    name, folder = operator_name(operator), operator.parent
-    before = fitted_on(folder, layer_of(operator))
-    setting = Training.from_facts(read_json(folder / TRAINING)).setting
-    pool = next(pool for pool in setting.pools if pool.layer == layer_of(operator))
+    name, folder = parse_operator_name(operator), operator.parent
+    before = find_fitted_on(folder, parse_layer(operator))
+    setting = TrainingSpec.from_facts(read_json(folder / TRAINING)).setting
+    pool = next(pool for pool in setting.pools if pool.layer == parse_layer(operator))
     path = next(path for path, own in setting.operator_names(pool).items() if own == name)
     its = folder.parent / before.name
     weights, _ = load_tensors(its / WEIGHTS, "weights")
-    trial = trial_of(before, means)
-    network, site = trial.network_to_read(pool, path, kept_operators(before, its))
+    trial = build_job(before, means)
+    network, site = trial.network_to_read(pool, path, load_operators(before, its))
     try:
         network.load_state_dict(weights)
     except RuntimeError as error:
@@ -89,7 +95,7 @@ def network_of_fit(operator: Path, means: Means) -> ReadNetwork:
     return ReadNetwork(network, trial.data, site.module)
 
 
-def kept_operators(training: Training, folder: Path) -> dict[str, PoolingOperator]:
+def load_operators(training: TrainingSpec, folder: Path) -> dict[str, PoolingOperator]:
     """The operators of the closed forms of a training in `folder`, by name: nothing is fitted."""
     setting, found = training.setting, {}
     for pool in setting.pools:
@@ -98,7 +104,7 @@ def kept_operators(training: Training, folder: Path) -> dict[str, PoolingOperato
         # One that others were put in after lies with the training that ended with it.
         until = replace(training, setting=setting.until(pool))
         for name in setting.operator_names(pool).values():
-            own = folder / operator_file_name(name)
+            own = folder / name_operator_file(name)
             files = [own, folder.parent / until.name / own.name]
             if (file := next((each for each in files if each.is_file()), None)) is None:
                 raise FileNotFoundError(
@@ -110,10 +116,10 @@ def kept_operators(training: Training, folder: Path) -> dict[str, PoolingOperato
     return found
 
 
-def operator_name(operator: Path) -> str:
+def parse_operator_name(operator: Path) -> str:
     """The operator's name in its file's name: its layer, and the path of a block that has two.
 
-    >>> operator_name(Path("run/operator-3-shortcut.safetensors"))
+    >>> parse_operator_name(Path("run/operator-3-shortcut.safetensors"))
     '3-shortcut'
     """
     found = re.match(r"operator-(\d+(-shortcut)?)\b", operator.name)
@@ -124,19 +130,19 @@ def operator_name(operator: Path) -> str:
     return found[1]
 
 
-def layer_of(operator: Path) -> int:
+def parse_layer(operator: Path) -> int:
     """The layer in an operator's file name.
 
-    >>> layer_of(Path("run/operator-3.safetensors"))
+    >>> parse_layer(Path("run/operator-3.safetensors"))
     3
     """
-    return int(operator_name(operator).partition("-")[0])
+    return int(parse_operator_name(operator).partition("-")[0])
 
 
-def fitted_on(folder: Path, layer: int) -> Training:
+def find_fitted_on(folder: Path, layer: int) -> TrainingSpec:
     """The training whose network the operator of a layer in a training's folder was fitted on."""
     try:
-        training = Training.from_facts(read_json(folder / TRAINING))
+        training = TrainingSpec.from_facts(read_json(folder / TRAINING))
     except (KeyError, TypeError) as error:
         raise ValueError(f"{folder / TRAINING}: {error!r}; wanted a training's facts") from error
     setting = training.setting
@@ -149,7 +155,7 @@ def fitted_on(folder: Path, layer: int) -> Training:
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainedNetwork:
     """A network with the weights that a folder holds, its data, and its columns of a `Row`."""
 
     folder: Path
@@ -159,29 +165,31 @@ class Trained:
     columns: dict[str, str]
 
 
-def trained_network(folder: Path, data_root: Path | None = None) -> Trained:
+def load_trained_network(folder: Path, data_root: Path | None = None) -> TrainedNetwork:
     """The network of a folder that `foveapool train` or, with --keep, `foveapool study` made."""
-    means = Means(data_root=data_root)
+    means = ExecutionOptions(data_root=data_root)
     if (folder / TRAINING).is_file():
-        training = _of_study(folder)
+        training = _read_study_training(folder)
         if not (folder / WEIGHTS).is_file():
             raise FileNotFoundError(
                 f"{folder / WEIGHTS}: no such file; a study keeps the weights of networks with "
                 "poolings only with --keep: do it again so, into another folder of runs"
             )
-        network = trial_of(training, means).network(kept_operators(training, folder))
-        _fill(network, folder / WEIGHTS, training)
+        network = build_job(training, means).network(load_operators(training, folder))
+        _fill_weights(network, folder / WEIGHTS, training)
         columns = {"epochs": str(training.recipe.epochs), "batch": str(training.recipe.batch_size)}
     else:
-        training = _of_train(folder)
-        network = trial_of(training, means).network()
-        done = load_weights(network, folder, data_of(training, means), training.seed)
+        training = _read_train_run(folder)
+        network = build_job(training, means).network()
+        done = load_weights(network, folder, load_training_data(training, means), training.seed)
         columns = {"epochs": str(done.epoch)}
-    columns |= place(training.setting, training.recipe) | {"data": data_label(training)}
-    return Trained(folder, network, data_of(training, means), training.seed, columns)
+    columns |= setting_columns(training.setting, training.recipe) | {"data": label_data(training)}
+    return TrainedNetwork(
+        folder, network, load_training_data(training, means), training.seed, columns
+    )
 
 
-def _fill(network: nn.Module, path: Path, training: Training) -> None:
+def _fill_weights(network: nn.Module, path: Path, training: TrainingSpec) -> None:
     """Fills the network with the weights that a study kept of this training, and no others."""
     weights, facts = load_tensors(path, "weights")
     if facts.get("training") != training.name:
@@ -195,12 +203,12 @@ def _fill(network: nn.Module, path: Path, training: Training) -> None:
         raise ValueError(f"{path}: not the weights of this network: {error}") from error
 
 
-def _of_study(folder: Path) -> Training:
+def _read_study_training(folder: Path) -> TrainingSpec:
     try:
         facts = read_json(folder / TRAINING)
         if facts["held_out"] is not None:
             raise ValueError("it was trained in a search, without its test images")
-        return Training.from_facts(facts)
+        return TrainingSpec.from_facts(facts)
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(
             f"{folder / TRAINING}: {error}; wanted a training of a study that was measured on the "
@@ -208,16 +216,16 @@ def _of_study(folder: Path) -> Training:
         ) from error
 
 
-def _of_train(folder: Path) -> Training:
+def _read_train_run(folder: Path) -> TrainingSpec:
     facts: dict[str, Any] = read_run(folder)
     try:
         setting = Setting(network=facts["network"], width=facts["width"])
-        source = Source(facts["data"], facts["data_seed"], data_options(facts))
+        source = Source(facts["data"], facts["data_seed"], read_data_options(facts))
         # How it was trained does not matter any more.
-        return Training(setting, source, Recipe("adam", 1e-3, 1), facts["seed"])
+        return TrainingSpec(setting, source, Recipe("adam", 1e-3, 1), facts["seed"])
     except (TypeError, ValueError) as error:
         raise ValueError(
-            f"{folder / RUN}: {error}; wanted the note that `foveapool train` wrote"
+            f"{folder / RUN_NOTE}: {error}; wanted the note that `foveapool train` wrote"
         ) from error
 
 
@@ -231,7 +239,7 @@ class PooledMaps:
     classes: tuple[str, ...]
 
 
-def operator_file(source: Path, layer: int | None = None) -> Path:
+def find_operator_file(source: Path, layer: int | None = None) -> Path:
     """The operator's file that `source` is or, as the only one or that of a layer, has in it."""
     if source.is_file():
         return source
@@ -261,7 +269,7 @@ def operator_file(source: Path, layer: int | None = None) -> Path:
 def _of_earlier_layer(folder: Path, layer: int) -> Path | None:
     """The training of which a layer before a training's last one was the last; None if none."""
     try:
-        training = Training.from_facts(read_json(folder / TRAINING))
+        training = TrainingSpec.from_facts(read_json(folder / TRAINING))
     except (OSError, ValueError, KeyError, TypeError):
         return None
     while (before := training.fitted_on) is not None:
@@ -271,7 +279,7 @@ def _of_earlier_layer(folder: Path, layer: int) -> Path | None:
     return None
 
 
-def pooled_maps(
+def pool_both_ways(
     path: Path,
     images: int = 1000,
     placement: str | None = None,
@@ -283,7 +291,7 @@ def pooled_maps(
     `placement` says where in a residual block the operator of a `foveapool train` folder goes; a
     study's training knows.
     """
-    operator, layer = PoolingOperator.load(path), layer_of(path)
+    operator, layer = PoolingOperator.load(path), parse_layer(path)
     network: Any
     if (path.parent / TRAINING).is_file():
         if placement is not None:
@@ -291,42 +299,42 @@ def pooled_maps(
                 f"placement: got {placement!r} for {path.parent}, a training of a study, which "
                 "knows its own; leave it out"
             )
-        network, data, module = network_of_fit(path, Means(data_root=data_root))
+        network, data, module = load_fit_network(path, ExecutionOptions(data_root=data_root))
     else:
-        trained = trained_network(path.parent, data_root)
+        trained = load_trained_network(path.parent, data_root)
         network, data = trained.network, trained.data
         module = network.site(layer, placement).module
-    place = chosen_device(device)
-    sample = sample_maps(network, data, module, device, images)
+    place = choose_device(device)
+    sample = read_sample_maps(network, data, module, device, images)
 
     def pooled(pooling: Callable[[Tensor], Tensor]) -> Tensor:
         return torch.cat([pooling(part.to(place)).cpu() for part in sample.maps.split(500)])
 
-    with evaluating(network):
+    with eval_mode(network):
         default = pooled(network.get_submodule(module))
         learned = pooled(operator.module().to(place))
     return PooledMaps(default, learned, sample.labels, sample.classes)
 
 
-RUN = "run.json"
+RUN_NOTE = "run.json"
 
 
-NOTED = ("network", "data", "width", "seed", "data_seed")
+RUN_FACTS = ("network", "data", "width", "seed", "data_seed")
 
 
-def data_options(facts: Mapping[str, Any]) -> dict[str, Any]:
+def read_data_options(facts: Mapping[str, Any]) -> dict[str, Any]:
     """How the data of such a run were asked for, beside their name and seed."""
     return {"size": facts["size"]} if "size" in facts else {}
 
 
 def read_run(folder: Path) -> dict[str, Any]:
     """What `foveapool train` noted of its network and data."""
-    path = folder / RUN
+    path = folder / RUN_NOTE
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file, wanted a run folder of `foveapool train`")
     try:
         facts = read_json(path)
-        if missing := [name for name in NOTED if name not in facts]:
+        if missing := [name for name in RUN_FACTS if name not in facts]:
             raise ValueError(f"got no {', no '.join(missing)}")
     except ValueError as error:
         raise ValueError(

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from foveapool._io import clear_leftovers, held, write_text
+from foveapool._io import clear_leftovers, hold_lock, write_text
 from foveapool.runs import FORMAT_VERSION, STUDY, read_json
 from foveapool.study.study import Study
 
@@ -20,7 +20,7 @@ TABLES = ("selection.csv", "rows.csv")
 
 
 @contextmanager
-def working_on(study: Study, folder: Path) -> Iterator[None]:
+def claim_study(study: Study, folder: Path) -> Iterator[None]:
     """Says that this process works on the study; what is noted and tabled of another goes.
 
     BlockingIOError where a process works on a study of this name with other choices.
@@ -28,9 +28,9 @@ def working_on(study: Study, folder: Path) -> Iterator[None]:
     folder.mkdir(parents=True, exist_ok=True)
     # Shared by all that work on it, and so exclusive to one alone that may change what it is.
     with open(folder / "at-work", "a+") as file:
-        with alone_in(folder):
+        with lock_study(folder):
             clear_leftovers(folder / STUDY)
-            if _noted(study, folder) is None:
+            if _read_manifest(study, folder) is None:
                 try:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError as error:
@@ -40,25 +40,25 @@ def working_on(study: Study, folder: Path) -> Iterator[None]:
                     ) from error
                 for name in TABLES:
                     (folder / name).unlink(missing_ok=True)
-                write_note(study, folder, {})
+                write_manifest(study, folder, {})
             fcntl.flock(file, fcntl.LOCK_SH)
         yield
 
 
 @contextmanager
-def alone_in(folder: Path) -> Iterator[None]:
+def lock_study(folder: Path) -> Iterator[None]:
     """The study's folder for a moment, to write to; others wait."""
-    with held(folder / "lock", wait=True):
+    with hold_lock(folder / "lock", wait=True):
         yield
 
 
-def add_to_note(study: Study, folder: Path, asked: Mapping[str, str]) -> None:
+def add_to_manifest(study: Study, folder: Path, asked: Mapping[str, str]) -> None:
     """Notes trainings, as name and stage, beside those that this process or another noted."""
-    with alone_in(folder):
-        write_note(study, folder, {**(_noted(study, folder) or {}), **asked})
+    with lock_study(folder):
+        write_manifest(study, folder, {**(_read_manifest(study, folder) or {}), **asked})
 
 
-def write_note(study: Study, folder: Path, asked: Mapping[str, str]) -> None:
+def write_manifest(study: Study, folder: Path, asked: Mapping[str, str]) -> None:
     """Notes these trainings and no others; for who is `alone_in` the folder."""
     note = {
         "format_version": FORMAT_VERSION,
@@ -70,7 +70,7 @@ def write_note(study: Study, folder: Path, asked: Mapping[str, str]) -> None:
     write_text(folder / STUDY, json.dumps(note, indent=1) + "\n")
 
 
-def _noted(study: Study, folder: Path) -> dict[str, str] | None:
+def _read_manifest(study: Study, folder: Path) -> dict[str, str] | None:
     """The trainings of the note, by name; None where it is not there or of other choices."""
     try:
         note = read_json(folder / STUDY)

@@ -12,33 +12,33 @@ from typing import Any
 
 import torch
 
-from foveapool._io import nearest
-from foveapool.data.check import class_counts
-from foveapool.data.images import Images, subset
-from foveapool.networks.build import build
-from foveapool.networks.sites import site_at
+from foveapool._io import find_existing_parent
+from foveapool.data.check import count_labels
+from foveapool.data.images import Images, draw_subset
+from foveapool.networks.build import build_network
+from foveapool.networks.sites import make_site
 from foveapool.pooling.grid import windows
 from foveapool.pooling.moments import ChannelMoments
-from foveapool.records import hardware
+from foveapool.records import name_hardware
 from foveapool.robustness.quantize import SMALLEST
 from foveapool.runs import Runs
-from foveapool.study.engine import in_order
+from foveapool.study.engine import order_by_dependency
 from foveapool.study.fits import WEIGHTS
-from foveapool.study.rows import no_numbers
+from foveapool.study.rows import make_diverged_result
 from foveapool.study.setting import FITTED, Pool
-from foveapool.study.spec import Means, Training, data_of, trial_of
+from foveapool.study.spec import ExecutionOptions, TrainingSpec, build_job, load_training_data
 from foveapool.study.study import Study, run_study
-from foveapool.study.worker import parameters
+from foveapool.study.worker import count_parameters
 from foveapool.training.loop import train
 
 
-def check_images(study: Study, means: Means) -> None:
+def check_images(study: Study, means: ExecutionOptions) -> None:
     """Loads the study's images; refuses those that one of its trainings could not do with."""
     training, source = study.training(study.network, 0), study.source
     if source.share is not None:
-        whole = data_of(replace(training, source=replace(source, share=None)), means)
+        whole = load_training_data(replace(training, source=replace(source, share=None)), means)
         _check_share("[data]: share", source.share, len(whole.train))
-    data = data_of(training, means)
+    data = load_training_data(training, means)
     images = data.train
     if study.robustness:
         _check_colour(data.test.images.shape[1:])
@@ -52,7 +52,9 @@ def check_images(study: Study, means: Means) -> None:
     for search in study.searches:
         _check_share("search: held_out", search.held_out, len(images))
         for part in range(search.parts if search.pooling in FITTED else 1):
-            rest = data_of(study.held_out_training(search, study.network, part, 1.0), means).train
+            rest = load_training_data(
+                study.held_out_training(search, study.network, part, 1.0), means
+            ).train
             what = f"the {len(rest)} training images that held-out part {part} leaves"
             if search.pooling in FITTED:
                 _check_classes(rest, what)
@@ -88,7 +90,7 @@ def _check_batch(size: int, images: Images, what: str) -> None:
 
 def _check_places(pool: Pool, image_shape: Sequence[int]) -> None:
     """An operator cannot have more rows at a place than the place has weights."""
-    site = site_at(pool.layer, "", 1, image_shape)
+    site = make_site(pool.layer, "", 1, image_shape)
     places = site.in_shape[0] * site.in_shape[1]
     if pool.window is not None:
         places = windows(site.in_shape, site.out_shape, pool.window, pool.centre).shape[1]
@@ -101,7 +103,7 @@ def _check_places(pool: Pool, image_shape: Sequence[int]) -> None:
 
 def _check_classes(images: Images, what: str) -> None:
     """A closed form is fitted on how the images of a class differ."""
-    for name, count in zip(images.classes, class_counts(images), strict=True):
+    for name, count in zip(images.classes, count_labels(images), strict=True):
         if count < 2:
             raise ValueError(
                 f"data: got {count} of class {name!r} among {what}, wanted two or more of every "
@@ -128,7 +130,7 @@ SCATTER_BYTES, OPERATOR_BYTES = 20_000_000, 4_200_000
 
 
 @dataclass(frozen=True)
-class Plan:
+class StudyPlan:
     """How many trainings a study takes, those that are done already, and the time for the rest.
 
     The time is that of training alone: fits and robustness come on top. A second layer that the
@@ -136,7 +138,7 @@ class Plan:
     network others are fitted on and is not here: it is trained again, and that time is counted.
     """
 
-    trainings: tuple[Training, ...]
+    trainings: tuple[TrainingSpec, ...]
     done: int
     seconds: float  # one training after the other; not a number where that is not known
     unknown: str = ""  # why it is not: no data to try it with, or steps that diverge
@@ -148,18 +150,22 @@ class Plan:
         return len(self.trainings) - self.done
 
 
-def plan(study: Study, runs: Runs, means: Means) -> Plan:
+def make_plan(study: Study, runs: Runs, means: ExecutionOptions) -> StudyPlan:
     """What the study would train, found by going through it with what is known by now.
 
     A training that is still to be done is taken for one that gets everything wrong. ValueError
     where the images, if they are here, would not do.
     """
-    asked: dict[str, Training] = {}
+    asked: dict[str, TrainingSpec] = {}
 
-    def rehearse(stage: str, trainings: Sequence[Training]) -> Mapping[str, Mapping[str, Any]]:
-        asked.update((each.name, each) for level in in_order(trainings) for each in level)
+    def rehearse(stage: str, trainings: Sequence[TrainingSpec]) -> Mapping[str, Mapping[str, Any]]:
+        asked.update(
+            (each.name, each) for level in order_by_dependency(trainings) for each in level
+        )
         found = {each.name: runs.result(each.name, each.facts) for each in trainings}
-        return {name: result or no_numbers("not done yet") for name, result in found.items()}
+        return {
+            name: result or make_diverged_result("not done yet") for name, result in found.items()
+        }
 
     run_study(study, rehearse)
     left = [each for each in asked.values() if runs.result(each.name, each.facts) is None]
@@ -167,17 +173,20 @@ def plan(study: Study, runs: Runs, means: Means) -> Plan:
         # Images that are not here may be where it will run.
         with suppress(FileNotFoundError):
             check_images(study, means)
-    again = _trained_again(left, runs)
+    again = _list_retrained(left, runs)
     try:
-        seconds, unknown = _seconds(study, [*left, *again], runs, means) if left else 0.0, ""
+        seconds, unknown = (
+            _estimate_seconds(study, [*left, *again], runs, means) if left else 0.0,
+            "",
+        )
     except (FileNotFoundError, FloatingPointError) as error:
         seconds, unknown = math.nan, str(error)
-    return Plan(tuple(asked.values()), len(asked) - len(left), seconds, unknown, len(again))
+    return StudyPlan(tuple(asked.values()), len(asked) - len(left), seconds, unknown, len(again))
 
 
-def _trained_again(left: Sequence[Training], runs: Runs) -> list[Training]:
+def _list_retrained(left: Sequence[TrainingSpec], runs: Runs) -> list[TrainingSpec]:
     """The finished trainings whose networks are not here, but are wanted for fits."""
-    found: dict[str, Training] = {}
+    found: dict[str, TrainingSpec] = {}
     for training in left:
         before = training.fitted_on
         while before is not None and before.name not in found:
@@ -190,7 +199,9 @@ def _trained_again(left: Sequence[Training], runs: Runs) -> list[Training]:
     return list(found.values())
 
 
-def _seconds(study: Study, left: Sequence[Training], runs: Runs, means: Means) -> float:
+def _estimate_seconds(
+    study: Study, left: Sequence[TrainingSpec], runs: Runs, means: ExecutionOptions
+) -> float:
     """The time that they train: as long a step as others like them took, or as a few take."""
 
     def is_like(training: Mapping[str, Any], result: Mapping[str, Any]) -> bool:
@@ -207,31 +218,33 @@ def _seconds(study: Study, left: Sequence[Training], runs: Runs, means: Means) -
         return [result["seconds"] / training["recipe"]["epochs"] for training, result in found]
 
     # Those of another machine say nothing of how long it takes on this one.
-    here = hardware(means.device)
+    here = name_hardware(means.device)
     known = [each for each in runs.known.values() if each.result["hardware"] == here]
     like = epochs_like(runs.finished()) or epochs_like(known)
-    epoch = statistics.median(like) if like else _timed_epoch(left[0], means)
+    epoch = statistics.median(like) if like else _time_epoch(left[0], means)
     return sum(epoch * each.recipe.epochs for each in left)
 
 
-def _timed_epoch(training: Training, means: Means) -> float:
+def _time_epoch(training: TrainingSpec, means: ExecutionOptions) -> float:
     """How long an epoch of the network without poolings takes, from a few of its steps."""
-    trial = trial_of(replace(training, setting=replace(training.setting, pools=())), means)
+    trial = build_job(replace(training, setting=replace(training.setting, pools=())), means)
     batch = trial.recipe.batch_size
     steps = max(1, min(TIMED_STEPS, len(trial.data.train) // batch))
     few = replace(trial.data, test=trial.data.test.part(slice(0, 1)))  # type: ignore[arg-type]
     if steps * batch < len(few.train):
-        few = replace(few, train=subset(few.train, steps * batch, 0))
+        few = replace(few, train=draw_subset(few.train, steps * batch, 0))
     recipe = replace(trial.recipe, epochs=2, milestones=())
     # The first epoch warms up.
     result = train(trial.network(), few, recipe, device=means.device)
     return result.history[-1].seconds / steps * (len(trial.data.train) // batch)
 
 
-def check_space(study: Study, runs: Runs, at_once: int) -> None:
+def check_disk_space(study: Study, runs: Runs, at_once: int) -> None:
     """Refuses to begin where the disk cannot hold the checkpoints and what is kept."""
     network = study.network
-    numbers = parameters(build(network.network, seed=0, width=network.width, **network.options))
+    numbers = count_parameters(
+        build_network(network.network, seed=0, width=network.width, **network.options)
+    )
     kept = study.seeds + max((search.parts for search in study.searches), default=0)
     # A checkpoint has the weights and two numbers more for each, and a second one while it is
     # written; of finished networks without poolings the weights stay.
@@ -239,7 +252,7 @@ def check_space(study: Study, runs: Runs, at_once: int) -> None:
     fits = sum(len(s.settings(network)) * s.parts for s in study.searches)
     fits += len(study.arms) * study.seeds
     needed = weights + kept * SCATTER_BYTES + fits * OPERATOR_BYTES + SPARE_BYTES
-    free = shutil.disk_usage(nearest(runs.root)).free
+    free = shutil.disk_usage(find_existing_parent(runs.root)).free
     if free < needed:
         raise OSError(
             f"{runs.root}: {free / 1e9:.1f} GB are free, wanted {needed / 1e9:.1f} GB for "

@@ -24,12 +24,12 @@ from pathlib import Path
 from typing import Any
 
 from foveapool._suggest import did_you_mean
-from foveapool.data.registry import check_data_name, content_of
+from foveapool.data.registry import check_data_name, digest_content
 from foveapool.study.search import Halving, Search
 from foveapool.study.setting import BESIDE, FITTED, LAYERS, THEN, Pool, Setting
 from foveapool.study.spec import Source
 from foveapool.study.study import LIKE, Arm, Study
-from foveapool.training.recipe import Recipe, paper_recipe
+from foveapool.training.recipe import Recipe, get_paper_recipe
 
 WHOLE = "whole"  # a window that is none: TOML has no word for nothing
 BASE = "base"
@@ -83,7 +83,7 @@ def read_preset(which: str, changes: Mapping[str, Any] | None = None) -> Study:
             )
         name, text = which, _text(which)
     try:
-        return _study(name, _laid_over(_with_base(tomllib.loads(text)), changes or {}))
+        return _study(name, _overlay(_with_base(tomllib.loads(text)), changes or {}))
     except (ValueError, TypeError) as error:
         raise ValueError(f"{which}: {error}") from error
 
@@ -102,10 +102,10 @@ def _with_base(tables: dict[str, Any]) -> dict[str, Any]:
     below = _with_base(tomllib.loads(_text(base)))
     lists = {name: [*below.get(name, []), *_tables(tables, name)] for name in _LISTED}
     rest = {key: value for key, value in tables.items() if key not in (BASE, *_LISTED)}
-    return {**_laid_over(below, rest), **{name: each for name, each in lists.items() if each}}
+    return {**_overlay(below, rest), **{name: each for name, each in lists.items() if each}}
 
 
-def _laid_over(tables: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+def _overlay(tables: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """The tables with other values, where `changes` has some."""
     found = dict(tables)
     for key, value in changes.items():
@@ -113,10 +113,10 @@ def _laid_over(tables: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[st
         if not isinstance(value, Mapping):
             found[key] = value
         elif isinstance(known, Mapping):
-            found[key] = _laid_over(known, value)
+            found[key] = _overlay(known, value)
         elif key == "search" and isinstance(known, list) and len(known) == 1:
             # Where there is one only, it is clear which.
-            found[key] = [_laid_over(known[0], value)]
+            found[key] = [_overlay(known[0], value)]
         else:
             raise ValueError(f"{key}: got {dict(value)} for what is no table; change the file")
     return found
@@ -144,7 +144,7 @@ def _study(name: str, tables: dict[str, Any]) -> Study:
     return Study(
         name=name,
         title=str(tables.get("title", "")),
-        source=Source(**data, content=content_of(data["name"])),
+        source=Source(**data, content=digest_content(data["name"])),
         recipe=_recipe(setting.network, data["name"], _table(tables, "recipe")),
         network=setting,
         searches=searches,
@@ -175,7 +175,7 @@ def _recipe(network: str, data: str, changes: Mapping[str, Any]) -> Recipe:
     """
     _check_keys("[recipe]", changes, [field.name for field in dataclasses.fields(Recipe)])
     try:
-        paper = paper_recipe(network, data)
+        paper = get_paper_recipe(network, data)
     except ValueError as error:
         missing = [name for name in ("optimiser", "lr", "epochs") if name not in changes]
         if missing:
@@ -192,13 +192,13 @@ def _recipe(network: str, data: str, changes: Mapping[str, Any]) -> Recipe:
 def _search(table: Any) -> Search:
     known = [field.name for field in dataclasses.fields(Search)]
     _check_keys("[[search]]", table, known)
-    values: dict[str, Any] = {key: _frozen(value) for key, value in table.items()}
+    values: dict[str, Any] = {key: _freeze(value) for key, value in table.items()}
     if isinstance(values.get("windows"), tuple):
         values["windows"] = tuple(None if w == WHOLE else w for w in values["windows"])
     if isinstance(values.get("components"), int):
         values["components"] = (values["components"],)
     if isinstance(table.get("also"), list):
-        lines = [_lines("[[search]]: also", each) for each in table["also"]]
+        lines = [_expand_lines("[[search]]: also", each) for each in table["also"]]
         values["also"] = tuple(line for own in lines for line in own)
     if "halving" in values:
         _check_keys("halving", values["halving"], ("parts", "keep", "epochs"))
@@ -218,9 +218,9 @@ def _search(table: Any) -> Search:
     return search
 
 
-def _frozen(value: Any) -> Any:
+def _freeze(value: Any) -> Any:
     """Lists as tuples, also those in lists."""
-    return tuple(map(_frozen, value)) if isinstance(value, list) else value
+    return tuple(map(_freeze, value)) if isinstance(value, list) else value
 
 
 def _trials(table: dict[str, Any]) -> dict[str, Any]:
@@ -235,10 +235,10 @@ def _arms(table: Any) -> list[Arm]:
     _check_keys("[[arm]]", table, _LINE)
     if "pooling" not in table:
         raise ValueError("[[arm]]: got no pooling, wanted its name")
-    return [Arm(line.pop("pooling"), line) for line in _lines("[[arm]]", table)]
+    return [Arm(line.pop("pooling"), line) for line in _expand_lines("[[arm]]", table)]
 
 
-def _lines(where: str, table: Any) -> list[dict[str, Any]]:
+def _expand_lines(where: str, table: Any) -> list[dict[str, Any]]:
     """A line for each combination of the values that lists give."""
     _check_keys(where, table, _LINE)
     for key, value in table.items():

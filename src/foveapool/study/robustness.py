@@ -8,18 +8,18 @@ from typing import Any
 
 from torch import nn
 
-from foveapool.data.batches import normaliser
+from foveapool.data.batches import make_normalizer
 from foveapool.data.images import DataSet
-from foveapool.records import CE, FLIP_RATE, Row, moments
+from foveapool.records import CE, FLIP_RATE, Row, summarize_values
 from foveapool.robustness.compare import corruption_ratios, perturbation_ratios
 from foveapool.robustness.evaluate import evaluate
-from foveapool.robustness.result import RobustnessResult, mean_of
-from foveapool.training.parallel import chosen_device
+from foveapool.robustness.result import RobustnessResult, average_results
+from foveapool.training.parallel import choose_device
 
 CORRUPTIONS, PERTURBATIONS = "corruptions", "perturbations"
 
 
-def check_asked(asked: Sequence[str]) -> None:
+def check_robustness(asked: Sequence[str]) -> None:
     """Refuses what cannot be measured."""
     for name in asked:
         if name not in (CORRUPTIONS, PERTURBATIONS):
@@ -28,7 +28,7 @@ def check_asked(asked: Sequence[str]) -> None:
             )
 
 
-def measured(
+def measure_robustness(
     network: nn.Module, data: DataSet, asked: Sequence[str], device: str | None
 ) -> dict[str, Any]:
     """How the network fares on the test images, corrupted; as JSON can hold it."""
@@ -36,25 +36,25 @@ def measured(
         network,
         data.test.images,
         data.test.labels,
-        normaliser(data),
+        make_normalizer(data),
         corruptions="standard" if CORRUPTIONS in asked else (),
         perturbations="all" if PERTURBATIONS in asked else (),
-        device=chosen_device(device),
+        device=choose_device(device),
     )
     return result.to_dict()
 
 
-def robustness_rows(
+def make_robustness_rows(
     results: Sequence[RobustnessResult],
     baseline: RobustnessResult | None,
     columns: Mapping[str, Any],
 ) -> list[Row]:
     """A row for each figure over some trials, and for each ratio of their mean to a baseline."""
-    figures, ours = [each.figures() for each in results], mean_of(results)
+    figures, ours = [each.figures() for each in results], average_results(results)
     rows = []
     for metric in ours.figures():
         values = [each[metric] for each in figures]
-        rows.append(Row(metric=metric, **moments(values), **columns))
+        rows.append(Row(metric=metric, **summarize_values(values), **columns))
     if baseline is None:
         return rows
     for what, ratios in (
@@ -68,7 +68,7 @@ def robustness_rows(
     return rows
 
 
-def results_in(trainings: Sequence[Mapping[str, Any]]) -> list[RobustnessResult]:
+def read_robustness(trainings: Sequence[Mapping[str, Any]]) -> list[RobustnessResult]:
     """What trainings measured, from their results; none unless all of them did."""
     if not all("robustness" in each for each in trainings):
         return []

@@ -12,15 +12,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from foveapool.labels import data_label as label_of_facts
-from foveapool.labels import place as place_of_facts
-from foveapool.records import ERROR, LESS, P_VALUE, VALIDATION, Row, moments, origin
-from foveapool.robustness.result import mean_of
+from foveapool.labels import label_columns as place_of_facts
+from foveapool.labels import label_data as label_of_facts
+from foveapool.records import (
+    ERROR,
+    LESS,
+    P_VALUE,
+    VALIDATION,
+    Row,
+    collect_origin,
+    summarize_values,
+)
+from foveapool.robustness.result import average_results
 from foveapool.statistics import paired_p_value
-from foveapool.study.robustness import results_in, robustness_rows
+from foveapool.study.robustness import make_robustness_rows, read_robustness
 from foveapool.study.search import Selection
 from foveapool.study.setting import AUTO, Setting
-from foveapool.study.spec import Training, trains_matrix
+from foveapool.study.spec import TrainingSpec, trains_matrix
 from foveapool.training.recipe import Recipe
 
 DIVERGED = "trainings that diverged"
@@ -34,29 +42,29 @@ COSTS = {
 }
 
 
-def no_numbers(why: str) -> dict[str, Any]:
+def make_diverged_result(why: str) -> dict[str, Any]:
     """The result of a training that came to none: it gets everything wrong, and cost nothing."""
     nothing: dict[str, Any] = {"error": 100.0, "loss": None, "alphas": {}, "diverged": why}
-    return {**nothing, **dict.fromkeys(COSTS, 0), **origin([])}
+    return {**nothing, **dict.fromkeys(COSTS, 0), **collect_origin([])}
 
 
 @dataclass(frozen=True)
-class Trials:
+class SeedTrials:
     """One setting and its trainings, a seed each."""
 
     setting: Setting
-    trainings: tuple[Training, ...]
+    trainings: tuple[TrainingSpec, ...]
 
 
-def place(setting: Setting, recipe: Recipe) -> dict[str, str]:
+def setting_columns(setting: Setting, recipe: Recipe) -> dict[str, str]:
     """Where the poolings are and how they were fitted, as columns of a row."""
     told = recipe.pooling_rate != 1 and trains_matrix(setting)
     return place_of_facts(setting.facts(), recipe.pooling_rate if told else None)
 
 
-def trial_rows(
+def make_trial_rows(
     study: str,
-    trials: Sequence[Trials],
+    trials: Sequence[SeedTrials],
     results: Mapping[str, Mapping[str, Any]],
     provenance: Mapping[str, str],
 ) -> list[Row]:
@@ -68,9 +76,9 @@ def trial_rows(
         columns = _columns(study, each, own, provenance)
 
         def row(metric: str, values: Sequence[float], columns: Any = columns) -> Row:
-            return Row(metric=metric, **moments(values), **columns)
+            return Row(metric=metric, **summarize_values(values), **columns)
 
-        ended = _ended(own)
+        ended = _drop_diverged(own)
 
         rows.append(row(ERROR, [result["error"] for result in own]))
         if diverged := len(own) - len(ended):
@@ -79,7 +87,7 @@ def trial_rows(
             columns["seeds"] = ", ".join(map(str, ended))
         others = () if plain is None or each is plain else plain.trainings
         usual = [results[training.name] for training in others]
-        if len(usual) > 1 and not diverged and len(_ended(usual)) == len(usual):
+        if len(usual) > 1 and not diverged and len(_drop_diverged(usual)) == len(usual):
             gains = [mine["error"] - its["error"] for mine, its in zip(own, usual, strict=True)]
             rows.append(row(LESS, gains))
             if not math.isnan(p := paired_p_value(gains)):
@@ -91,58 +99,60 @@ def trial_rows(
                 for name in each.setting.operator_names(pool).values():
                     taken = [result["alphas"][name] for result in ended.values()]
                     rows.append(row(f"{ALPHA} at layer {name}", taken))
-        if robust := results_in(own):
-            base = results_in(usual)
-            against = mean_of(base) if base else None
-            rows += robustness_rows(robust, against, columns)
+        if robust := read_robustness(own):
+            base = read_robustness(usual)
+            against = average_results(base) if base else None
+            rows += make_robustness_rows(robust, against, columns)
     return rows
 
 
-def _ended(results: Sequence[Mapping[str, Any]]) -> dict[int, Mapping[str, Any]]:
+def _drop_diverged(results: Sequence[Mapping[str, Any]]) -> dict[int, Mapping[str, Any]]:
     """The results that are numbers, by their seed: those of trainings that did not diverge."""
     return {seed: found for seed, found in enumerate(results) if "diverged" not in found}
 
 
 def _columns(
     study: str,
-    trials: Trials,
+    trials: SeedTrials,
     results: Sequence[Mapping[str, Any]],
     provenance: Mapping[str, str],
 ) -> dict[str, str]:
     first = trials.trainings[0]
-    columns = place(trials.setting, first.recipe)
-    ended = _ended(results).values()
+    columns = setting_columns(trials.setting, first.recipe)
+    ended = _drop_diverged(results).values()
     return {
         **columns,
         "study": study,
-        "data": data_label(first),
+        "data": label_data(first),
         "seeds": f"0-{len(trials.trainings) - 1}",
         "epochs": str(first.recipe.epochs),
         "batch": str(first.recipe.batch_size),
         "seconds": f"{statistics.mean(r['seconds'] for r in ended):.2f}" if ended else "",
         **provenance,
-        **origin(results),
+        **collect_origin(results),
     }
 
 
-def data_label(training: Training) -> str:
+def label_data(training: TrainingSpec) -> str:
     """The data's name, with the share of it that is trained on."""
     return label_of_facts(training.source.facts())
 
 
-def selection_rows(study: str, selection: Selection, provenance: Mapping[str, str]) -> list[Row]:
+def make_selection_rows(
+    study: str, selection: Selection, provenance: Mapping[str, str]
+) -> list[Row]:
     """Every setting that was looked at, in the order of the search; a row a stage."""
     rows = []
     for each in selection.candidates:
         recipe = each.training.recipe
         columns: dict[str, Any] = {
-            **place(each.setting, recipe),
-            "data": data_label(each.training),
+            **setting_columns(each.setting, recipe),
+            "data": label_data(each.training),
             "seeds": f"0-{len(each.errors) - 1}",
             "epochs": str(recipe.epochs),
             "batch": str(recipe.batch_size),
             **provenance,
             **each.origin,
         }
-        rows.append(Row(study=study, metric=VALIDATION, **moments(each.errors), **columns))
+        rows.append(Row(study=study, metric=VALIDATION, **summarize_values(each.errors), **columns))
     return rows

@@ -9,16 +9,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from foveapool.records import append_rows, provenance
+from foveapool.records import append_rows, collect_provenance
 from foveapool.runs import STEP, Runs
 from foveapool.statistics import paired_p_value
-from foveapool.study.engine import Engine, in_order
-from foveapool.study.manifest import TABLES, add_to_note, alone_in, working_on, write_note
-from foveapool.study.spec import Training
+from foveapool.study.engine import Engine, order_by_dependency
+from foveapool.study.manifest import (
+    TABLES,
+    add_to_manifest,
+    claim_study,
+    lock_study,
+    write_manifest,
+)
+from foveapool.study.spec import TrainingSpec
 from foveapool.study.study import Study, Tables, run_study
 
 
-def conduct(study: Study, engine: Engine) -> Tables:
+def conduct_study(study: Study, engine: Engine) -> Tables:
     """Does the study and writes its tables; what is finished already is only read."""
     engine.runs.make()
     folder = engine.runs.study(study.name)
@@ -26,27 +32,27 @@ def conduct(study: Study, engine: Engine) -> Tables:
     paired_p_value([0.0, 0.0])
     asked: dict[str, str] = {}
 
-    def run(stage: str, trainings: Sequence[Training]) -> Mapping[str, Mapping[str, Any]]:
-        for level in in_order(trainings):
+    def run(stage: str, trainings: Sequence[TrainingSpec]) -> Mapping[str, Mapping[str, Any]]:
+        for level in order_by_dependency(trainings):
             for each in level:
                 asked.setdefault(each.name, STEP)
         asked.update((each.name, stage) for each in trainings)
-        add_to_note(study, folder, asked)
+        add_to_manifest(study, folder, asked)
         return engine.run(trainings)
 
-    with working_on(study, folder):
-        tables = run_study(study, run, provenance())
-        with alone_in(folder):
+    with claim_study(study, folder):
+        tables = run_study(study, run, collect_provenance())
+        with lock_study(folder):
             for name, rows in zip(TABLES, (tables.selection, tables.rows), strict=True):
                 if rows:
                     (folder / f".{name}").unlink(missing_ok=True)
                     append_rows(folder / f".{name}", rows)
                     (folder / f".{name}").replace(folder / name)
-            write_note(study, folder, asked)
+            write_manifest(study, folder, asked)
     return tables
 
 
-def so_far(study: Study, runs: Runs) -> Tables:
+def make_partial_tables(study: Study, runs: Runs) -> Tables:
     """The tables of what is finished by now; nothing is trained, and nothing written.
 
     Where a search is not finished, nobody knows which trainings its arms are.
@@ -58,7 +64,7 @@ def so_far(study: Study, runs: Runs) -> Tables:
             "trainings are found; put them back, or go where that path leads to them"
         )
 
-    def finished(stage: str, trainings: Sequence[Training]) -> Mapping[str, Mapping[str, Any]]:
+    def finished(stage: str, trainings: Sequence[TrainingSpec]) -> Mapping[str, Mapping[str, Any]]:
         found = {each.name: runs.result(each.name, each.facts) for each in trainings}
         there = {name: result for name, result in found.items() if result is not None}
         if stage == "search" and len(there) < len(found):
@@ -68,7 +74,7 @@ def so_far(study: Study, runs: Runs) -> Tables:
             )
         return there
 
-    tables = run_study(study, finished, provenance())
+    tables = run_study(study, finished, collect_provenance())
     if not tables.rows:
         raise ValueError(
             f"{runs.root}: got no line of {study.name} with all its {study.seeds} seeds finished, "

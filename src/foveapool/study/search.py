@@ -15,22 +15,22 @@ from typing import Any, Literal
 
 from foveapool.networks.sites import Form
 from foveapool.pooling.solve import AlphaUnit, Norm
-from foveapool.records import origin
+from foveapool.records import collect_origin
 from foveapool.study.layers import (
+    add_line,
+    add_poolings,
     check_beside,
     check_line,
     check_pooling,
-    layers_named,
-    pooled,
-    spread,
-    with_line,
+    list_named_layers,
+    split_by_layer,
 )
 from foveapool.study.setting import BASELINE, BESIDE, CLOSED_FORM, FITTED, LAYERS, Setting
-from foveapool.study.spec import Training
+from foveapool.study.spec import TrainingSpec
 
-Run = Callable[[Sequence[Training]], Mapping[str, Mapping[str, Any]]]
+Run = Callable[[Sequence[TrainingSpec]], Mapping[str, Mapping[str, Any]]]
 # The part to hold out and the share of all epochs to train for.
-Make = Callable[[Setting, int, float], Training]
+Make = Callable[[Setting, int, float], TrainingSpec]
 
 
 def _is_share(value: Any) -> bool:
@@ -162,25 +162,25 @@ class Search:
 
         A ValueError where a table of `also` is a setting that is there already.
         """
-        beside = layers_named(self.beside)
+        beside = list_named_layers(self.beside)
         found = [Alternative(setting, beside) for setting in self._grid(start)]
         known = [each.setting.facts() for each in found]
         for table in self.also:
-            setting = with_line(start, self.pooling, table)
+            setting = add_line(start, self.pooling, table)
             if setting.facts() in known:
                 raise ValueError(
                     f"search: also: got {dict(table)}, which is a setting of the grid or of "
                     "another table, wanted each once; leave one out"
                 )
             known.append(setting.facts())
-            found.append(Alternative(setting, layers_named(table.get(BESIDE, ()))))
+            found.append(Alternative(setting, list_named_layers(table.get(BESIDE, ()))))
         return found
 
     def _grid(self, start: Setting) -> list[Setting]:
         taken = {pool.layer for pool in start.pools}
         layers = [each if isinstance(each, tuple) else (each,) for each in self.layers]
         placements = (start.placement,) if start.pools else self.placements
-        beside = [] if start.pools else spread(self.beside, self.pooling)
+        beside = [] if start.pools else split_by_layer(self.beside, self.pooling)
         fits: list[dict[str, Any]] = [{}]
         if self.pooling in FITTED:
             grid = product(self.windows, self.alphas, self.norms)
@@ -194,7 +194,7 @@ class Search:
                 continue
             choice = {"placement": placement, "form": form, "components": components, **fit}
             tables = [{"pooling": self.pooling, "layer": layer, **choice} for layer in own]
-            found.append(pooled(start, [*beside, *tables]))
+            found.append(add_poolings(start, [*beside, *tables]))
         return found
 
 
@@ -205,7 +205,7 @@ class Candidate:
     `training` is that of the first part, `origin` says on what they were trained.
     """
 
-    training: Training
+    training: TrainingSpec
     errors: tuple[float, ...]
     origin: Mapping[str, str] = field(default_factory=dict)
 
@@ -243,7 +243,7 @@ class Selection:
     beside: tuple[int, ...] = ()
 
 
-def select(search: Search, start: Setting, make: Make, run: Run) -> Selection:
+def run_search(search: Search, start: Setting, make: Make, run: Run) -> Selection:
     """Judges the settings; with `second_layer` once more on the networks trained with the best.
 
     The second layer stays only if cross-validation improves.
@@ -257,34 +257,34 @@ def select(search: Search, start: Setting, make: Make, run: Run) -> Selection:
     Returns:
         The best setting, and all that were looked at.
     """
-    found, candidates = _searched(search, start, make, run)
+    found, candidates = _search_round(search, start, make, run)
     if search.second_layer and len(search.layers) > 1:
-        second, more = _searched(search, found.setting, make, run)
+        second, more = _search_round(search, found.setting, make, run)
         candidates += more
         if second.judged < found.judged:
             found = second
     # That of a second layer is none of them: it has what the grid has beside it.
     beside = {str(each.setting.facts()): each.beside for each in search.alternatives(start)}
-    own = beside.get(str(found.setting.facts()), layers_named(search.beside))
+    own = beside.get(str(found.setting.facts()), list_named_layers(search.beside))
     return Selection(found.setting, tuple(candidates), own)
 
 
-def _searched(
+def _search_round(
     search: Search, start: Setting, make: Make, run: Run
 ) -> tuple[Candidate, list[Candidate]]:
     """The best setting, judged on all parts, and all that were looked at."""
     settings, looked_at = search.settings(start), []
     if search.halving is not None and len(settings) > search.halving.keep:
         share = search.epochs * search.halving.epochs
-        first = _judged(settings, search.halving.parts, share, make, run)
+        first = _judge(settings, search.halving.parts, share, make, run)
         looked_at += first
         best = sorted(first, key=lambda each: each.judged)[: search.halving.keep]
         settings = [each.setting for each in best]
-    final = _judged(settings, search.parts, search.epochs, make, run)
+    final = _judge(settings, search.parts, search.epochs, make, run)
     return min(final, key=lambda each: each.judged), [*looked_at, *final]
 
 
-def _judged(
+def _judge(
     settings: Sequence[Setting], parts: int, epochs: float, make: Make, run: Run
 ) -> list[Candidate]:
     trainings = [[make(setting, part, epochs) for part in range(parts)] for setting in settings]
@@ -293,5 +293,5 @@ def _judged(
     for own in trainings:
         done = [results[each.name] for each in own]
         errors = tuple(result["error"] for result in done)
-        found.append(Candidate(own[0], errors, origin(done)))
+        found.append(Candidate(own[0], errors, collect_origin(done)))
     return found

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal
 
-from foveapool.networks.build import check_options
+from foveapool.networks.build import check_network_options
 from foveapool.networks.sites import (
     AFTER,
     MAIN,
@@ -19,18 +19,18 @@ from foveapool.networks.sites import (
     check_form,
     check_layer,
     check_placement,
-    paths,
+    list_paths,
 )
-from foveapool.pooling.baselines import RIVALS, published_form
+from foveapool.pooling.baselines import BASELINES, published_form
 from foveapool.pooling.grid import Centre
-from foveapool.pooling.module import usual_centre, usual_window
+from foveapool.pooling.module import default_center, default_window
 from foveapool.pooling.scatter import WEIGHTINGS, Weighting
 from foveapool.pooling.solve import Alpha, AlphaUnit, Norm, Sign, check_choices
 
 CLOSED_FORM, TRAINED = "closed-form", "closed-form-trained"
 BASELINE = "baseline"
 FITTED = (CLOSED_FORM, TRAINED)
-POOLINGS = (BASELINE, *FITTED, *RIVALS)
+POOLINGS = (BASELINE, *FITTED, *BASELINES)
 # Poolings that are a matrix: those that several components can differ in.
 MATRICES = (*FITTED, "sgd", "sgd-local")
 STRIDE = 2  # of every layer that shrinks the networks' maps
@@ -126,12 +126,12 @@ class Pool:
             usual = {"replace": 2, "mix": mixed}.get(self.form, 1)
             object.__setattr__(self, "components", usual)
         if self.window == AUTO:  # type: ignore[comparison-overlap]
-            object.__setattr__(self, "window", usual_window(self.form, STRIDE))
+            object.__setattr__(self, "window", default_window(self.form, STRIDE))
         if self.alpha == AUTO and self.alpha_unit == "trace":
             # It is the same penalty in either unit.
             object.__setattr__(self, "alpha_unit", "absolute")
         if self.centre is None:
-            object.__setattr__(self, "centre", usual_centre(self.form))
+            object.__setattr__(self, "centre", default_center(self.form))
 
     @property
     def is_fitted(self) -> bool:
@@ -153,7 +153,7 @@ class Pool:
         return cls(**{**_LATER, **facts})
 
 
-def choices_of(pooling: str) -> tuple[str, ...]:
+def list_choices(pooling: str) -> tuple[str, ...]:
     """What an arm of that pooling may say about it: choices it has no use for are a mistake."""
     if pooling == BASELINE:
         return ()
@@ -173,7 +173,7 @@ class Setting:
     options: Mapping[str, Any] = field(default_factory=dict)  # more arguments of its class
 
     def __post_init__(self) -> None:
-        check_options(self.network, self.options)
+        check_network_options(self.network, self.options)
         for name in _DECIDED:
             if name in self.options:
                 raise ValueError(
@@ -268,7 +268,7 @@ class Setting:
         >>> Setting(network="resnet18").operator_names(Pool("closed-form", 3, form="after"))
         {'main': '3', 'shortcut': '3-shortcut'}
         """
-        first, *others = paths(pool.form, self.placement_of(pool))
+        first, *others = list_paths(pool.form, self.placement_of(pool))
         return {first: str(pool.layer)} | {path: f"{pool.layer}-{path}" for path in others}
 
     def components_in(self, pool: Pool, path: str) -> int:

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from foveapool.data.images import DataSet, held_out, subset
-from foveapool.data.registry import content_of, load_data
-from foveapool.runs import digest
-from foveapool.study.job import Trial
+from foveapool.data.images import DataSet, draw_subset, hold_out
+from foveapool.data.registry import digest_content, load_data
+from foveapool.runs import digest_facts
+from foveapool.study.job import TrainingJob
 from foveapool.study.setting import TRAINED, Setting
 from foveapool.training.recipe import Recipe
 
@@ -56,7 +56,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Training:
+class TrainingSpec:
     """All that decides what a training comes to.
 
     `part` None trains on all training images and is measured on the test images; a number holds
@@ -78,7 +78,7 @@ class Training:
             object.__setattr__(self, "recipe", replace(self.recipe, pooling_rate=1.0))
 
     @property
-    def fitted_on(self) -> Training | None:
+    def fitted_on(self) -> TrainingSpec | None:
         """The training whose network this one's last pooling is fitted on."""
         before = self.setting.fitted_on
         return None if before is None else replace(self, setting=before)
@@ -98,7 +98,7 @@ class Training:
         return {**facts, "robustness": list(self.robustness)} if self.robustness else facts
 
     @classmethod
-    def from_facts(cls, facts: Mapping[str, Any]) -> Training:
+    def from_facts(cls, facts: Mapping[str, Any]) -> TrainingSpec:
         """The training that gave these facts."""
         part = facts["held_out"]
         held_out = {} if part is None else {"part": part["number"], "held_out": part["size"]}
@@ -124,11 +124,11 @@ class Training:
         words += [f"seed{self.seed}"]
         text = "-".join(str(word) for word in words if word is not None)
         readable = re.sub(r"[^a-z0-9.]+", "-", text.lower())[-90:].strip("-")
-        return f"{readable}-{digest(self.facts)}"
+        return f"{readable}-{digest_facts(self.facts)}"
 
 
 @dataclass(frozen=True)
-class Means:
+class ExecutionOptions:
     """How a training is done: nothing here changes what it comes to, but for rounding.
 
     Nor does the number of threads; but rounding grows in training, as on a GPU from run to run.
@@ -141,8 +141,8 @@ class Means:
 
 
 @functools.lru_cache(maxsize=2)
-def _loaded(name: str, root: Path | None, seed: int, options: str, content: str) -> DataSet:
-    if content and content_of(name) != content:
+def _load_source(name: str, root: Path | None, seed: int, options: str, content: str) -> DataSet:
+    if content and digest_content(name) != content:
         raise ValueError(
             f"{name}: not what the training was asked for; wanted the images that were there when "
             "its study began: put them back, or start the study again"
@@ -150,30 +150,34 @@ def _loaded(name: str, root: Path | None, seed: int, options: str, content: str)
     return load_data(name, root, seed, **json.loads(options))
 
 
-def data_of(training: Training, means: Means) -> DataSet:
+def load_training_data(training: TrainingSpec, means: ExecutionOptions) -> DataSet:
     """The images that the training learns from, as `train`, and is measured on, as `test`."""
     source = training.source
     options = json.dumps(dict(source.options))
-    data = _loaded(source.name, means.data_root, source.seed, options, source.content)
-    return _drawn(data, source.seed, source.share, training.part, training.held_out)
+    data = _load_source(source.name, means.data_root, source.seed, options, source.content)
+    return _draw_parts(data, source.seed, source.share, training.part, training.held_out)
 
 
 # A training asks for its images several times, and drawing them copies all of them.
 @functools.lru_cache(maxsize=1)
-def _drawn(data: DataSet, seed: int, share: float | None, part: int | None, size: float) -> DataSet:
+def _draw_parts(
+    data: DataSet, seed: int, share: float | None, part: int | None, size: float
+) -> DataSet:
     if share is not None:
-        data = replace(data, train=subset(data.train, share, seed))
+        data = replace(data, train=draw_subset(data.train, share, seed))
     if part is None:
         return data
-    rest, measured = held_out(data.train, size, seed, part)
+    rest, measured = hold_out(data.train, size, seed, part)
     return replace(data, train=rest, test=measured)
 
 
-def trial_of(training: Training, means: Means, folder: Path | None = None) -> Trial:
+def build_job(
+    training: TrainingSpec, means: ExecutionOptions, folder: Path | None = None
+) -> TrainingJob:
     """The training's network, images and recipe, ready to run."""
-    return Trial(
+    return TrainingJob(
         training.setting,
-        data_of(training, means),
+        load_training_data(training, means),
         training.recipe,
         training.seed,
         means.device,

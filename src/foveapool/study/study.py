@@ -12,10 +12,10 @@ from functools import partial
 from typing import Any
 
 from foveapool.records import Row
-from foveapool.study.layers import check_line, check_pooling, exchanged, with_line
-from foveapool.study.robustness import check_asked
-from foveapool.study.rows import Trials, selection_rows, trial_rows
-from foveapool.study.search import Search, Selection, select
+from foveapool.study.layers import add_line, check_line, check_pooling, exchange_pooling
+from foveapool.study.robustness import check_robustness
+from foveapool.study.rows import SeedTrials, make_selection_rows, make_trial_rows
+from foveapool.study.search import Search, Selection, run_search
 from foveapool.study.setting import (
     BASELINE,
     BESIDE,
@@ -26,13 +26,13 @@ from foveapool.study.setting import (
     THEN,
     Setting,
 )
-from foveapool.study.spec import Source, Training
+from foveapool.study.spec import Source, TrainingSpec
 from foveapool.training.recipe import Recipe
 
 # How an arm says whose search it follows.
 LIKE = "like"
 # Does the trainings of a stage, "search" or "trials", and gives what each came to, by its name.
-StudyRun = Callable[[str, Sequence[Training]], Mapping[str, Mapping[str, Any]]]
+StudyRun = Callable[[str, Sequence[TrainingSpec]], Mapping[str, Mapping[str, Any]]]
 
 
 @dataclass(frozen=True)
@@ -91,10 +91,10 @@ class Arm:
         if self.pooling == BASELINE:
             return start
         if not self.is_searched:
-            return with_line(start, self.pooling, self.choices)
+            return add_line(start, self.pooling, self.choices)
         assert selection is not None, "a study is checked before it is run"
         own = {k: v for k, v in self.choices.items() if k not in (LIKE, BESIDE, THEN)}
-        return exchanged(selection.best, selection.beside, self.pooling, own)
+        return exchange_pooling(selection.best, selection.beside, self.pooling, own)
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ class Study:
             )
         if type(self.seeds) is not int or self.seeds < 1:
             raise ValueError(f"seeds: got {self.seeds!r}, wanted a whole number, 1 or more")
-        check_asked(self.robustness)
+        check_robustness(self.robustness)
         searched = [search.pooling for search in self.searches]
         if len(set(searched)) != len(searched):
             raise ValueError(f"search: got {searched}, wanted each pooling once")
@@ -184,16 +184,16 @@ class Study:
             own += [each for each in self.searches if each.pooling in FITTED]
         return own[0] if own else None
 
-    def training(self, setting: Setting, seed: int) -> Training:
+    def training(self, setting: Setting, seed: int) -> TrainingSpec:
         """A training on all training images, measured on the test images."""
-        return Training(setting, self.source, self.recipe, seed, robustness=self.robustness)
+        return TrainingSpec(setting, self.source, self.recipe, seed, robustness=self.robustness)
 
     def held_out_training(
         self, search: Search, setting: Setting, part: int, epochs: float
-    ) -> Training:
+    ) -> TrainingSpec:
         """A training for cross-validation; the part is the seed as well."""
         recipe = self.recipe.over(max(1, round(epochs * self.recipe.epochs)))
-        return Training(setting, self.source, recipe, part, part, search.held_out)
+        return TrainingSpec(setting, self.source, recipe, part, part, search.held_out)
 
 
 @dataclass(frozen=True)
@@ -202,7 +202,7 @@ class Tables:
 
     selection: tuple[Row, ...]
     rows: tuple[Row, ...]
-    unfinished: tuple[Trials, ...] = ()
+    unfinished: tuple[SeedTrials, ...] = ()
 
 
 def run_study(study: Study, run: StudyRun, provenance: dict[str, str] | None = None) -> Tables:
@@ -215,24 +215,24 @@ def run_study(study: Study, run: StudyRun, provenance: dict[str, str] | None = N
     chosen: list[Row] = []
     for search in study.searches:
         make = partial(study.held_out_training, search)
-        selection = select(search, study.network, make, partial(run, "search"))
+        selection = run_search(search, study.network, make, partial(run, "search"))
         selections[search.pooling] = selection
-        chosen += selection_rows(study.name, selection, provenance)
-    trials = _trials(study, selections)
+        chosen += make_selection_rows(study.name, selection, provenance)
+    trials = _make_trials(study, selections)
     results = run("trials", [training for each in trials for training in each.trainings])
     whole = [each for each in trials if all(t.name in results for t in each.trainings)]
-    rows = trial_rows(study.name, whole, results, provenance)
+    rows = make_trial_rows(study.name, whole, results, provenance)
     unfinished = tuple(each for each in trials if each not in whole)
     return Tables(tuple(chosen), tuple(rows), unfinished)
 
 
-def _trials(study: Study, selections: dict[str, Selection]) -> list[Trials]:
-    found: list[Trials] = []
+def _make_trials(study: Study, selections: dict[str, Selection]) -> list[SeedTrials]:
+    found: list[SeedTrials] = []
     for arm in study.arms:
         search = study.search_for(arm) if arm.is_searched else None
         setting = arm.setting(study.network, selections[search.pooling] if search else None)
         # A search may find what another arm says: one setting is one line.
         if all(setting.facts() != each.setting.facts() for each in found):
             trainings = tuple(study.training(setting, seed) for seed in range(study.seeds))
-            found.append(Trials(setting, trainings))
+            found.append(SeedTrials(setting, trainings))
     return found

@@ -17,23 +17,29 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from foveapool._eval_mode import evaluating
-from foveapool.records import provenance
+from foveapool._eval_mode import eval_mode
+from foveapool.records import collect_provenance
 from foveapool.robustness.result import RobustnessResult
-from foveapool.runs import RESULT, Finished, Runs, as_text
-from foveapool.study.fits import WEIGHTS, check_fitted_on, fits_of, forget_again, keep_weights
-from foveapool.study.robustness import measured
-from foveapool.study.rows import no_numbers
-from foveapool.study.spec import Means, Training, trial_of
+from foveapool.runs import RESULT, Finished, Runs, to_canonical_json
+from foveapool.study.fits import (
+    WEIGHTS,
+    check_fitted_on,
+    fit_operators,
+    forget_retraining,
+    save_weights,
+)
+from foveapool.study.robustness import measure_robustness
+from foveapool.study.rows import make_diverged_result
+from foveapool.study.spec import ExecutionOptions, TrainingSpec, build_job
 from foveapool.training.checkpoint import CHECKPOINT, UnusableCheckpoint
 from foveapool.training.loop import Divergence
 from foveapool.training.metrics import Progress
 
 
 def run_training(
-    training: Training,
+    training: TrainingSpec,
     runs: Runs,
-    means: Means,
+    means: ExecutionOptions,
     progress: Callable[[Progress], None] | None = None,
 ) -> dict[str, Any]:
     """What the training came to, as `result.json` holds it; from there if it is finished.
@@ -41,21 +47,21 @@ def run_training(
     One that diverges is finished too, with an error of 100 % and the reason under `diverged`.
     BlockingIOError where another process is at it.
     """
-    done = finished(training, runs)
+    done = find_finished(training, runs)
     if done is not None:
         return done
     with runs.claimed(training.name, training.facts) as folder:
-        done = finished(training, runs)
+        done = find_finished(training, runs)
         if done is not None:
             return done
         try:
-            found = _trained(training, runs, means, folder, progress)
+            found = _train(training, runs, means, folder, progress)
         except FloatingPointError as error:
             # A search, or a night's trials, must not end with one that diverges. What the loop
             # says of a checkpoint is left out: it does not stay.
-            found = no_numbers(error.why if isinstance(error, Divergence) else str(error))
+            found = make_diverged_result(error.why if isinstance(error, Divergence) else str(error))
         # Not the command: a worker's own says nothing of the study it worked for.
-        where = provenance(means.device)
+        where = collect_provenance(means.device)
         found |= {key: value for key, value in where.items() if key != "command"}
         runs.finish(training.name, found)
         (folder / CHECKPOINT).unlink(missing_ok=True)
@@ -64,7 +70,7 @@ def run_training(
     return done
 
 
-def finished(training: Training, runs: Runs) -> dict[str, Any] | None:
+def find_finished(training: TrainingSpec, runs: Runs) -> dict[str, Any] | None:
     """What the training came to, or None where it is not finished.
 
     One that was killed as it finished had no time to tidy up; that is done here.
@@ -77,11 +83,11 @@ def finished(training: Training, runs: Runs) -> dict[str, Any] | None:
             (folder / CHECKPOINT).unlink(missing_ok=True)
         # Without its weights, what was trained again is half done and can be gone on with.
         if "diverged" in done or (folder / WEIGHTS).exists():
-            forget_again(folder)
+            forget_retraining(folder)
     return done
 
 
-def known_fault(name: str, facts: Mapping[str, Any], result: Mapping[str, Any]) -> str:
+def find_fault(name: str, facts: Mapping[str, Any], result: Mapping[str, Any]) -> str:
     """Says why a study could make no use of a training that was finished elsewhere.
 
     Args:
@@ -93,10 +99,10 @@ def known_fault(name: str, facts: Mapping[str, Any], result: Mapping[str, Any]) 
         The reason in words; nothing if a study could use it.
     """
     try:
-        training = Training.from_facts(facts)
+        training = TrainingSpec.from_facts(facts)
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
         return f"{name}: facts of no training that this version of foveapool knows ({error!r})"
-    if as_text(training.facts) != as_text(facts):
+    if to_canonical_json(training.facts) != to_canonical_json(facts):
         return f"{name}: facts as another version of foveapool has them"
     if training.name != name:
         return f"got the name {name[:200]!r}, wanted {training.name}"
@@ -116,37 +122,37 @@ def known_fault(name: str, facts: Mapping[str, Any], result: Mapping[str, Any]) 
     return ""
 
 
-def _trained(
-    training: Training,
+def _train(
+    training: TrainingSpec,
     runs: Runs,
-    means: Means,
+    means: ExecutionOptions,
     folder: Path,
     progress: Callable[[Progress], None] | None,
 ) -> dict[str, Any]:
     check_fitted_on(training, runs)
-    trial = trial_of(training, means, folder)
-    fits = fits_of(training, runs, means)
+    trial = build_job(training, means, folder)
+    fits = fit_operators(training, runs, means)
     try:
         network, result = trial.run(fits.operators, progress)
     except UnusableCheckpoint as error:
         runs.set_aside(training.name, str(error))
         runs.begin(training.name, training.facts)
-        fits = fits_of(training, runs, means)
+        fits = fit_operators(training, runs, means)
         network, result = trial.run(fits.operators, progress)
     if means.keep or not training.setting.pools:
-        keep_weights(training, network, runs)
+        save_weights(training, network, runs)
     found = {
         "error": result.test_error,
         "loss": result.train_loss,
         "seconds": result.seconds,
         "fit_seconds": fits.seconds,
-        "parameters": parameters(network),
-        "multiply_adds": multiply_adds(network, trial.data.train.images.shape[1:]),
+        "parameters": count_parameters(network),
+        "multiply_adds": count_multiply_adds(network, trial.data.train.images.shape[1:]),
         "alphas": {name: each.settings.alpha for name, each in fits.operators.items()},
     }
     if training.robustness:
         asked = training.robustness
-        found["robustness"] = measured(network, trial.data, asked, means.device)
+        found["robustness"] = measure_robustness(network, trial.data, asked, means.device)
     return found
 
 
@@ -158,8 +164,11 @@ class Outcome:
     said: tuple[str, ...] = ()
 
 
-def work(
-    training: Training, runs: Path, means: Means, known: Mapping[str, Finished] | None = None
+def work_on(
+    training: TrainingSpec,
+    runs: Path,
+    means: ExecutionOptions,
+    known: Mapping[str, Finished] | None = None,
 ) -> Outcome:
     """Does one training, in whatever process.
 
@@ -180,18 +189,18 @@ def work(
     return Outcome(result, tuple(said))
 
 
-def parameters(network: nn.Module) -> int:
+def count_parameters(network: nn.Module) -> int:
     """The numbers that training changes."""
     return sum(p.numel() for p in network.parameters() if p.requires_grad)
 
 
-def multiply_adds(network: nn.Module, image_shape: Sequence[int]) -> int:
+def count_multiply_adds(network: nn.Module, image_shape: Sequence[int]) -> int:
     """Products of matrices and convolutions for one image (C, H, W).
 
     Additions alone cost none, and neither do maxima, exponentials and Fourier transforms.
     """
     device = next(network.parameters()).device
     counter = FlopCounterMode(display=False)
-    with evaluating(network), counter:
+    with eval_mode(network), counter:
         network(torch.zeros(1, *image_shape, device=device))
     return counter.get_total_flops() // 2

@@ -17,17 +17,17 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from foveapool._io import made_folder, write_text
+from foveapool._io import make_folder, write_text
 from foveapool.pooling.mixing import ChannelMixing, MixingPool2d
 from foveapool.pooling.module import LinearPool2d
 from foveapool.pooling.storage import ADAPTER_CONFIG as CONFIG
 from foveapool.pooling.storage import ADAPTER_WEIGHTS as WEIGHTS
 from foveapool.pooling.storage import load_tensors, save_tensors
-from foveapool.surgery.find import network_in, standins
-from foveapool.surgery.forward import module_named
-from foveapool.surgery.geometry import pair, stride_of
+from foveapool.surgery.find import find_pooled_layers, unwrap_network
+from foveapool.surgery.forward import get_module
+from foveapool.surgery.geometry import as_pair, get_stride
 from foveapool.surgery.replace import Change, Replacement, replace
-from foveapool.surgery.wrapper import StandIn, check_mode, check_pool, check_stage
+from foveapool.surgery.wrapper import PooledLayer, check_mode, check_pool, check_stage
 
 # What may stand behind a pooling: a 1x1 convolution in mode `replace`, or in mode `mix`.
 FOLLOWERS = ("project", "mixing")
@@ -56,7 +56,7 @@ def save(model: nn.Module, folder: str | os.PathLike[str]) -> None:
         0: Conv2d -> replace LinearPool2d((8, 8) -> (4, 4), components=2, trainable=False)
         parameters: 168 -> 0
     """
-    places = standins(network_in(model))
+    places = find_pooled_layers(unwrap_network(model))
     if not places:
         raise ValueError("model: got no replaced layer, wanted one at least; call replace first")
     for standin, names in places.items():
@@ -65,33 +65,35 @@ def save(model: nn.Module, folder: str | os.PathLike[str]) -> None:
                 f"{names[0]}: got a {type(standin.pool).__name__}, wanted a LinearPool2d, which is "
                 "all that an adapter holds; save the network's state_dict instead"
             )
-    folder = made_folder(folder, "an adapter")
+    folder = make_folder(folder, "an adapter")
     tensors: dict[str, Tensor] = {}
     pools: dict[str, LinearPool2d] = {}
     layers = []
     for standin, names in places.items():
         pool = standin.pool
-        key = next((k for k, other in pools.items() if _equal(other, pool)), f"pool.{len(pools)}")
+        key = next(
+            (k for k, other in pools.items() if _are_equal(other, pool)), f"pool.{len(pools)}"
+        )
         pools.setdefault(key, pool)
-        tensors |= {f"{key}.{k}": v for k, v in _numbers(pools[key]).items()}
+        tensors |= {f"{key}.{k}": v for k, v in _list_tensors(pools[key]).items()}
         for part in FOLLOWERS:
             follower: nn.Module | None = getattr(standin, part)
             if follower is not None:
                 state = follower.state_dict()
                 tensors |= {f"{part}.{names[0]}.{k}": v for k, v in state.items()}
-        layers.append({"names": names, "pool": key, **_described(standin, pool)})
+        layers.append({"names": names, "pool": key, **_describe_layer(standin, pool)})
     facts: dict[str, Any] = {"layers": layers}
     save_tensors(folder / WEIGHTS, "adapter", tensors, facts)
     write_text(folder / CONFIG, json.dumps({"kind": "foveapool adapter", **facts}, indent=1))
 
 
-def _numbers(pool: LinearPool2d) -> dict[str, Tensor]:
+def _list_tensors(pool: LinearPool2d) -> dict[str, Tensor]:
     return {"weight": pool.weight} | ({} if pool.mean is None else {"mean": pool.mean})
 
 
-def _equal(one: LinearPool2d, other: LinearPool2d) -> bool:
+def _are_equal(one: LinearPool2d, other: LinearPool2d) -> bool:
     """Whether two poolings hold the same numbers, as those of one fit do until they are trained."""
-    ours, theirs = _numbers(one), _numbers(other)
+    ours, theirs = _list_tensors(one), _list_tensors(other)
     return ours.keys() == theirs.keys() and all(
         (ours[key].dtype, ours[key].device) == (theirs[key].dtype, theirs[key].device)
         and torch.equal(ours[key], theirs[key])
@@ -99,7 +101,7 @@ def _equal(one: LinearPool2d, other: LinearPool2d) -> bool:
     )
 
 
-def _described(standin: StandIn, pool: LinearPool2d) -> dict[str, Any]:
+def _describe_layer(standin: PooledLayer, pool: LinearPool2d) -> dict[str, Any]:
     role = standin.role
     mixing = None
     if standin.mixing is not None:
@@ -113,13 +115,13 @@ def _described(standin: StandIn, pool: LinearPool2d) -> dict[str, Any]:
         "trainable": pool.trainable,
         "on_resize": role.on_resize,
         "project": standin.project is not None,
-        "original": _identity(standin.original, standin),
+        "original": _identify_layer(standin.original, standin),
         "read_shape": None if role.read_shape is None else list(role.read_shape),
     }
     return described if mixing is None else described | {"mixing": mixing}
 
 
-def _identity(layer: nn.Module, sizes: Any = None) -> dict[str, Any]:
+def _identify_layer(layer: nn.Module, sizes: Any = None) -> dict[str, Any]:
     """What a layer of the same kind of network has in common with this one.
 
     `sizes` has its kernel and stride as they were; by default the layer itself.
@@ -130,8 +132,8 @@ def _identity(layer: nn.Module, sizes: Any = None) -> dict[str, Any]:
         facts |= {"in_channels": layer.in_channels, "out_channels": layer.out_channels}
         facts |= {"groups": layer.groups, "bias": layer.bias is not None}
     if hasattr(sizes, "kernel_size"):
-        facts["kernel_size"] = [int(size) for size in pair(sizes.kernel_size)]
-    steps = stride_of(sizes)
+        facts["kernel_size"] = [int(size) for size in as_pair(sizes.kernel_size)]
+    steps = get_stride(sizes)
     return facts if steps is None else facts | {"stride": [int(step) for step in steps]}
 
 
@@ -160,14 +162,14 @@ def load(
             raise FileNotFoundError(f"{folder / name}: no such file, wanted an adapter's folder")
     tensors, header = load_tensors(folder / WEIGHTS, "adapter")
     layers = header["layers"]
-    if _config(folder / CONFIG) != layers:
+    if _read_config(folder / CONFIG) != layers:
         raise ValueError(
             f"{folder}: {CONFIG} and {WEIGHTS} belong to different adapters; save it again"
         )
-    pools = [_pool(tensors, layer, folder) for layer in layers]
+    pools = [_build_pooling(tensors, layer, folder) for layer in layers]
     for layer, pool in zip(layers, pools, strict=True):
-        _check_fits(network_in(model), layer, pool, folder)
-    _check_shared(network_in(model), layers, folder)
+        _check_fits(unwrap_network(model), layer, pool, folder)
+    _check_shared(unwrap_network(model), layers, folder)
     changes: list[Change] = []
     sizes: list[int] = []
     for layer, pool in zip(layers, pools, strict=True):
@@ -189,7 +191,7 @@ def load(
     return Replacement(tuple(changes), (sizes[0], sizes[-1]))
 
 
-def _config(path: Path) -> Any:
+def _read_config(path: Path) -> Any:
     try:
         return json.loads(path.read_text("utf-8")).get("layers")
     except (json.JSONDecodeError, UnicodeDecodeError, AttributeError) as error:
@@ -199,10 +201,10 @@ def _config(path: Path) -> Any:
 def _check_fits(model: nn.Module, layer: dict[str, Any], pool: nn.Module, folder: Path) -> None:
     for name in layer["names"]:
         try:
-            module = module_named(model, name)
+            module = get_module(model, name)
         except ValueError as error:
             raise ValueError(f"{folder}: an adapter for another network: {error}") from error
-        own, wanted = _identity(module), dict(layer["original"])
+        own, wanted = _identify_layer(module), dict(layer["original"])
         if layer["mode"] != "mix":
             # Only a mixing has the layer's groups, and only a 1x1 convolution its bias; without
             # one they do not matter.
@@ -210,18 +212,18 @@ def _check_fits(model: nn.Module, layer: dict[str, Any], pool: nn.Module, folder
             if not layer["project"]:
                 wanted.pop("bias", None)
         # Adapters of earlier versions say less.
-        if not isinstance(module, StandIn) and {key: own.get(key) for key in wanted} != wanted:
+        if not isinstance(module, PooledLayer) and {key: own.get(key) for key in wanted} != wanted:
             raise ValueError(
                 f"{folder}: an adapter for another network: {name} is {own}, wanted {wanted}"
             )
         check_pool(name, module, pool, layer["mode"])
-        if layer["mode"] == "after" and not isinstance(module, StandIn):
+        if layer["mode"] == "after" and not isinstance(module, PooledLayer):
             check_stage(model, name, module, pool, layer["read_shape"])
 
 
 def _check_shared(model: nn.Module, layers: list[dict[str, Any]], folder: Path) -> None:
     """Raises unless the same names mean one and the same layer as where the adapter was saved."""
-    modules = [{id(module_named(model, name)) for name in layer["names"]} for layer in layers]
+    modules = [{id(get_module(model, name)) for name in layer["names"]} for layer in layers]
     if any(len(each) > 1 for each in modules) or len(set().union(*modules)) < len(modules):
         names = "; ".join(" = ".join(layer["names"]) for layer in layers)
         raise ValueError(
@@ -230,7 +232,7 @@ def _check_shared(model: nn.Module, layers: list[dict[str, Any]], folder: Path) 
         )
 
 
-def _pool(tensors: dict[str, Tensor], layer: dict[str, Any], folder: Path) -> nn.Module:
+def _build_pooling(tensors: dict[str, Tensor], layer: dict[str, Any], folder: Path) -> nn.Module:
     """A layer's pooling, a module of its own even where the numbers are shared on disk.
 
     In mode `mix` with its mixing.
@@ -247,7 +249,7 @@ def _pool(tensors: dict[str, Tensor], layer: dict[str, Any], folder: Path) -> nn
             f"{folder}: got mode {mode!r} for {name} and {'a' if 'mixing' in layer else 'no'} "
             "mixing, wanted one in mode 'mix' and in no other; save it again"
         )
-    weight = _tensor(tensors, f"{key}.weight", folder)
+    weight = _get_tensor(tensors, f"{key}.weight", folder)
     pool = LinearPool2d(
         weight,
         tensors.get(f"{key}.mean"),
@@ -259,10 +261,10 @@ def _pool(tensors: dict[str, Tensor], layer: dict[str, Any], folder: Path) -> nn
     if mode != "mix":
         return pool
     stem, sizes = f"mixing.{name}", layer["mixing"]
-    mixed = _tensor(tensors, f"{stem}.weight", folder)
+    mixed = _get_tensor(tensors, f"{stem}.weight", folder)
     state = {"weight": mixed}
     if sizes["bias"]:
-        state["bias"] = _tensor(tensors, f"{stem}.bias", folder)
+        state["bias"] = _get_tensor(tensors, f"{stem}.bias", folder)
     original = layer["original"]
     mixing = ChannelMixing(original["in_channels"], original["out_channels"], **sizes)
     wanted = {key: tuple(value.shape) for key, value in mixing.state_dict().items()}
@@ -276,7 +278,7 @@ def _pool(tensors: dict[str, Tensor], layer: dict[str, Any], folder: Path) -> nn
     return MixingPool2d(pool, mixing)
 
 
-def _tensor(tensors: dict[str, Tensor], name: str, folder: Path) -> Tensor:
+def _get_tensor(tensors: dict[str, Tensor], name: str, folder: Path) -> Tensor:
     if name not in tensors:
         raise ValueError(f"{folder / WEIGHTS}: got no {name}, wanted it; save the adapter again")
     return tensors[name]

@@ -13,11 +13,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from foveapool.surgery.find import Downsampling, Layers, first_of, layers_seen, matching, network_in
-from foveapool.surgery.forward import call, device_of, dry_run, module_named, version_of
+from foveapool.surgery.find import (
+    Downsampling,
+    Layers,
+    get_first_argument,
+    match_layers,
+    unwrap_network,
+    watch_layers,
+)
+from foveapool.surgery.forward import call_network, dry_run, get_device, get_module, get_version
 from foveapool.surgery.geometry import Unstrided, check_subsamples
-from foveapool.surgery.loader import Labelled, Unpack, unpacked
-from foveapool.surgery.wrapper import Mode, StandIn, check_can_mix, check_mode
+from foveapool.surgery.loader import LabeledBatch, Unpack, unpack_batch
+from foveapool.surgery.wrapper import Mode, PooledLayer, check_can_mix, check_mode
 
 
 def capture(
@@ -28,7 +35,7 @@ def capture(
     mode: Mode = "replace",
     unpack: Unpack | None = None,
     autocast: torch.dtype | None = None,
-) -> Iterator[tuple[dict[str, Tensor], Labelled]]:
+) -> Iterator[tuple[dict[str, Tensor], LabeledBatch]]:
     """Yields the maps that layers read, batch by batch over a loader, on the network's device.
 
     A layer that is passed several times shows what it reads the first time. Between two batches
@@ -60,37 +67,37 @@ def capture(
     targets: dict[str, Downsampling] | None = None
     written: dict[str, bool] = {}
     for batch in loader:
-        labelled = unpacked(batch, unpack).to(device_of(network_in(model)))
+        labelled = unpack_batch(batch, unpack).to(get_device(unwrap_network(model)))
         if targets is None:
-            targets = shrinking(model, labelled, layer, mode, autocast)
-        yield maps_of(model, labelled, targets, mode, autocast, written), labelled
+            targets = find_targets(model, labelled, layer, mode, autocast)
+        yield read_maps(model, labelled, targets, mode, autocast, written), labelled
 
 
-def shrinking(
+def find_targets(
     model: nn.Module,
-    batch: Labelled,
+    batch: LabeledBatch,
     layer: Layers,
     mode: Mode,
     autocast: torch.dtype | None = None,
 ) -> dict[str, Downsampling]:
     """The layers that `layer` names, in the order of the forward pass, with their sizes."""
     check_mode(mode)
-    model = network_in(model)
-    keys = _keys(layer)
+    model = unwrap_network(model)
+    keys = _read_keys(layer)
     with _autocast(model, autocast):
-        found = {each.name: each for each in layers_seen(model, batch.first())}
+        found = {each.name: each for each in watch_layers(model, batch.first())}
     # A module that goes by several names is listed under its first.
     first = {module: name for name, module in model.named_modules()}
     wanted = set()
     for key in keys:
-        names = {first[model.get_submodule(name)] for name in matching(model, key)}
+        names = {first[model.get_submodule(name)] for name in match_layers(model, key)}
         if not names & set(found):
-            if any(isinstance(model.get_submodule(name), StandIn) for name in names):
+            if any(isinstance(model.get_submodule(name), PooledLayer) for name in names):
                 raise ValueError(f"layer: got {key!r}, replaced already; call restore(model) first")
             others = f"wanted one of {list(found)}" if found else "and no other layer shrinks a map"
+            why = _explain_refusal(model, names)
             raise ValueError(
-                f"layer: got {key!r} ({', '.join(sorted(names))}), which {_why_not(model, names)}, "
-                f"{others}"
+                f"layer: got {key!r} ({', '.join(sorted(names))}), which {why}, {others}"
             )
         wanted |= names & set(found)
     targets = {name: each for name, each in found.items() if name in wanted}
@@ -103,7 +110,7 @@ def shrinking(
     return targets
 
 
-def _keys(layer: Any) -> list[str]:
+def _read_keys(layer: Any) -> list[str]:
     """The names, ends of names and patterns that a user's `layer` consists of."""
     one = isinstance(layer, (str, nn.Module)) or not isinstance(layer, Iterable)
     parts = [layer] if one else list(layer)
@@ -120,44 +127,44 @@ def _keys(layer: Any) -> list[str]:
     return keys
 
 
-def _why_not(model: nn.Module, names: Iterable[str]) -> str:
+def _explain_refusal(model: nn.Module, names: Iterable[str]) -> str:
     if any(getattr(model.get_submodule(name), "return_indices", False) for name in names):
         return "returns indices beside its map (return_indices=True), as no learned pooling can"
     return "does not shrink a (B, C, H, W) map to more than one place"
 
 
-class _Enough(BaseException):
+class _AllSeen(BaseException):
     """All that was asked for was seen; not for a network's own `except Exception`."""
 
 
-def maps_of(
+def read_maps(
     model: nn.Module,
-    batch: Labelled,
+    batch: LabeledBatch,
     targets: dict[str, Downsampling],
     mode: Mode = "replace",
     autocast: torch.dtype | None = None,
     written: dict[str, bool] | None = None,
 ) -> dict[str, Tensor]:
     """The maps of one batch, which is on the network's device, at each layer of `targets`."""
-    model = network_in(model)
-    maps = inputs_of(model, batch.inputs, list(targets), autocast, written)
+    model = unwrap_network(model)
+    maps = read_inputs(model, batch.inputs, list(targets), autocast, written)
     if mode == "after":
         with dry_run(model), _autocast(model, autocast):
             for name, x in maps.items():
-                maps[name] = _at_stride_one(model.get_submodule(name), x, targets[name])
+                maps[name] = _run_at_stride_one(model.get_submodule(name), x, targets[name])
     return maps
 
 
-def outputs_of(
+def compute_outputs(
     model: nn.Module, maps: Mapping[str, Tensor], autocast: torch.dtype | None = None
 ) -> dict[str, Tensor]:
     """What the layers of these names make of their maps, in evaluation mode, without gradients."""
-    model = network_in(model)
+    model = unwrap_network(model)
     with dry_run(model), _autocast(model, autocast):
-        return {name: module_named(model, name)(x) for name, x in maps.items()}
+        return {name: get_module(model, name)(x) for name, x in maps.items()}
 
 
-def inputs_of(
+def read_inputs(
     model: nn.Module,
     inputs: Any,
     names: Sequence[str],
@@ -170,7 +177,7 @@ def inputs_of(
     behind may write into what an earlier one was given, so copies are kept; `written`, handed on
     from batch to batch, remembers where that happens and spares the other copies.
     """
-    model = network_in(model)
+    model = unwrap_network(model)
     written = {} if written is None else written
     seen: dict[str, Tensor] = {}
     given: dict[str, tuple[Tensor, int | None]] = {}
@@ -179,33 +186,33 @@ def inputs_of(
         def hook(module: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
             if name in seen:
                 return
-            maps = first_of(arguments, named)
+            maps = get_first_argument(arguments, named)
             last = len(seen) == len(names) - 1
-            given[name] = (maps, version_of(maps))
+            given[name] = (maps, get_version(maps))
             seen[name] = maps.clone() if written.get(name, True) and not last else maps
             if last:
-                raise _Enough
+                raise _AllSeen
 
         return hook
 
-    modules = {name: module_named(model, name) for name in names}
-    with dry_run(model), _autocast(model, autocast), ExitStack() as watching, suppress(_Enough):
+    modules = {name: get_module(model, name) for name in names}
+    with dry_run(model), _autocast(model, autocast), ExitStack() as watching, suppress(_AllSeen):
         for name, module in modules.items():
             # Before the module's own hooks: what the network hands over is wanted.
             handle = module.register_forward_pre_hook(watch(name), prepend=True, with_kwargs=True)
             watching.callback(handle.remove)
-        call(model, inputs)
+        call_network(model, inputs)
     missing = [name for name in names if name not in seen]
     if missing:
         raise ValueError(f"layer: {missing} were not reached by the forward pass of a batch")
     spoilt = False
     for name, (maps, version) in given.items():
-        changed = version is None or version_of(maps) != version
+        changed = version is None or get_version(maps) != version
         spoilt |= changed and not written.get(name, True)
         written[name] = changed or written.get(name, False)
     if spoilt:
         # Written to for the first time, in this batch: once more, with copies.
-        return inputs_of(model, inputs, names, autocast, written)
+        return read_inputs(model, inputs, names, autocast, written)
     return {name: seen[name] for name in names}
 
 
@@ -214,10 +221,10 @@ def _autocast(model: nn.Module, dtype: torch.dtype | None) -> AbstractContextMan
         return nullcontext()
     if not isinstance(dtype, torch.dtype):
         raise ValueError(f"autocast: got {dtype!r}, wanted a type such as torch.bfloat16, or None")
-    return torch.autocast(device_of(model).type, dtype=dtype)
+    return torch.autocast(get_device(model).type, dtype=dtype)
 
 
-def _at_stride_one(layer: nn.Module, x: Tensor, found: Downsampling) -> Tensor:
+def _run_at_stride_one(layer: nn.Module, x: Tensor, found: Downsampling) -> Tensor:
     stage = Unstrided(layer, found.in_shape, found.out_shape)
     try:
         return stage(x)

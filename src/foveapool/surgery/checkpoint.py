@@ -19,13 +19,13 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
-from foveapool._io import held, made_folder, write_text
+from foveapool._io import hold_lock, make_folder, write_text
 from foveapool.pooling.accumulate import ScatterAccumulator
 from foveapool.pooling.least_squares import MixingSums
 from foveapool.pooling.moments import ChannelMoments
-from foveapool.pooling.validation import distributed
-from foveapool.surgery.forward import leaves, unwrapped
-from foveapool.surgery.loader import Labelled
+from foveapool.pooling.validation import is_distributed
+from foveapool.surgery.forward import iterate_leaves, unwrap
+from foveapool.surgery.loader import LabeledBatch
 
 T = TypeVar("T")
 
@@ -39,14 +39,14 @@ class Position:
     total: int | None = None
 
 
-Found = tuple[Position, dict[str, ChannelMoments], dict[str, ScatterAccumulator]]
+FoundSums = tuple[Position, dict[str, ChannelMoments], dict[str, ScatterAccumulator]]
 
 
-class Shelf:
+class FitCheckpoint:
     """A folder with the sums of one process."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
-        rank = torch.distributed.get_rank() if distributed() else 0
+        rank = torch.distributed.get_rank() if is_distributed() else 0
         self.folder = Path(folder) / f"process-{rank}"
         self._fingerprint, self._first_batch = "", ""
         self._lock = ExitStack()
@@ -58,8 +58,8 @@ class Shelf:
         own until `release`; BlockingIOError where another fit works in it.
         """
         self._fingerprint, self._first_batch = fingerprint, first_batch
-        made_folder(self.folder, "unfinished sums")
-        self._lock.enter_context(held(self.folder / "lock"))
+        make_folder(self.folder, "unfinished sums")
+        self._lock.enter_context(hold_lock(self.folder / "lock"))
         found = self._note()
         if found is not None and found["fingerprint"] != fingerprint:
             raise ValueError(
@@ -91,12 +91,12 @@ class Shelf:
         digests = {"fingerprint": self._fingerprint, "first_batch": self._first_batch}
         note = {**digests, **asdict(position)}
         write_text(self.folder / "position.json", json.dumps(note))
-        stems = [stem, _second_pass(position)] if position.number == 3 else [stem]
+        stems = [stem, _second_pass_stem(position)] if position.number == 3 else [stem]
         for old in self.folder.glob("*.safetensors"):
             if not old.name.startswith(tuple(f"{each}-" for each in stems)):
                 old.unlink(missing_ok=True)
 
-    def read(self, names: Sequence[str], device: torch.device) -> Found | None:
+    def read(self, names: Sequence[str], device: torch.device) -> FoundSums | None:
         """The sums that were kept, by layer; None if there are none.
 
         In pass 3 these are the finished ones of pass 2; `read_mixing` has its own.
@@ -108,7 +108,7 @@ class Shelf:
         if position.number == 1:
             stem = f"1-{position.batches}"
             return position, self._load_each(ChannelMoments.load, stem, names, device), {}
-        stem = f"2-{position.batches}" if position.number == 2 else _second_pass(position)
+        stem = f"2-{position.batches}" if position.number == 2 else _second_pass_stem(position)
         return position, {}, self._load_each(ScatterAccumulator.load, stem, names, device)
 
     def read_mixing(
@@ -164,32 +164,32 @@ class Shelf:
         return note
 
 
-def _second_pass(position: Position) -> str:
+def _second_pass_stem(position: Position) -> str:
     """How the files of the finished second pass begin."""
     return f"2-{position.total}"
 
 
-def fingerprint(model: nn.Module, facts: Mapping[str, Any]) -> str:
+def fingerprint_fit(model: nn.Module, facts: Mapping[str, Any]) -> str:
     """Tells fits apart: by the network's numbers and the JSON-able `facts` of the fit."""
-    processes = torch.distributed.get_world_size() if distributed() else 1
+    processes = torch.distributed.get_world_size() if is_distributed() else 1
     digest = hashlib.sha256(json.dumps([processes, facts], sort_keys=True).encode())
-    for name, tensor in unwrapped(model).state_dict().items():
+    for name, tensor in unwrap(model).state_dict().items():
         digest.update(name.encode())
         if isinstance(tensor, torch.Tensor):
-            digest.update(_bytes(tensor))
+            digest.update(_tensor_bytes(tensor))
     return digest.hexdigest()
 
 
-def batch_digest(batch: Labelled) -> str:
+def digest_batch(batch: LabeledBatch) -> str:
     """Tells batches apart: by the numbers of the inputs and the labels."""
     digest = hashlib.sha256()
-    for leaf in (*leaves(batch.inputs), batch.labels):
+    for leaf in (*iterate_leaves(batch.inputs), batch.labels):
         if isinstance(leaf, torch.Tensor):
-            digest.update(_bytes(leaf))
+            digest.update(_tensor_bytes(leaf))
     return digest.hexdigest()
 
 
-def _bytes(tensor: torch.Tensor) -> bytes:
+def _tensor_bytes(tensor: torch.Tensor) -> bytes:
     plain = tensor.detach().cpu().contiguous().reshape(-1)
     kind = f"{tensor.dtype} {tuple(tensor.shape)}".encode()
     return kind + plain.view(torch.uint8).numpy().tobytes()

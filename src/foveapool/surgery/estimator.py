@@ -19,27 +19,27 @@ from foveapool.pooling.gram import Precision
 from foveapool.pooling.grid import Centre
 from foveapool.pooling.least_squares import Mixing, check_mixing_fits
 from foveapool.pooling.mixing import ChannelMixing, MixingPool2d
-from foveapool.pooling.module import LinearPool2d, usual_centre
+from foveapool.pooling.module import LinearPool2d, default_center
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.pooling.scatter import Scatter, Weighting
 from foveapool.pooling.solve import Alpha, AlphaUnit, Norm, Sign, solve_pooling
-from foveapool.surgery.checkpoint import Shelf
-from foveapool.surgery.find import Downsampling, Layers, check_same_layer, network_in
-from foveapool.surgery.forward import device_of
-from foveapool.surgery.loader import Reading, Unpack
-from foveapool.surgery.passes import Passes, ScatterSettings, mixing_sizes
-from foveapool.surgery.progress import Report, reporter
+from foveapool.surgery.checkpoint import FitCheckpoint
+from foveapool.surgery.find import Downsampling, Layers, check_same_layer, unwrap_network
+from foveapool.surgery.forward import get_device
+from foveapool.surgery.loader import FitSource, Unpack
+from foveapool.surgery.passes import FitPasses, ScatterSettings, make_mixing_sizes
+from foveapool.surgery.progress import Report, open_reporter
 from foveapool.surgery.replace import RANDOM, Replacement, replace
-from foveapool.surgery.serialization import Kept, read_folder, write_folder
+from foveapool.surgery.serialization import FitState, read_fit, write_fit
 from foveapool.surgery.settings import (
     MixingStart,
     Window,
     check_mixed,
     check_mixing_start,
-    components_of,
-    places_seen,
-    plain_settings,
-    window_of,
+    check_settings,
+    count_weights,
+    resolve_components,
+    resolve_window,
 )
 from foveapool.surgery.wrapper import Mode, OnResize, check_mode
 
@@ -151,7 +151,7 @@ class ClosedFormPooling:
 
     def _make_plain(self) -> None:
         """Checks the settings; a number of NumPy or torch is a plain one from now on."""
-        self.set_params(**plain_settings(self.get_params()))
+        self.set_params(**check_settings(self.get_params()))
 
     def __repr__(self) -> str:
         defaults = inspect.signature(ClosedFormPooling).parameters
@@ -200,16 +200,16 @@ class ClosedFormPooling:
         check_mixing_start(mixing, mode)
         mixes = mode == "mix" and mixing == "least-squares"
         settings = {name: getattr(self, name) for name in ScatterSettings.__dataclass_fields__}
-        shelf = None if resume is None else Shelf(resume)
-        reading = Reading(model, loader, layer, mode, unpack, autocast)
+        shelf = None if resume is None else FitCheckpoint(resume)
+        reading = FitSource(model, loader, layer, mode, unpack, autocast)
         begin = time.perf_counter()
         with ExitStack() as stack:
-            report = stack.enter_context(reporter(progress))
+            report = stack.enter_context(open_reporter(progress))
             if shelf is not None:
                 stack.callback(shelf.release)
-            passes = Passes(reading, ScatterSettings(**settings), report, shelf, 2 + mixes)
+            passes = FitPasses(reading, ScatterSettings(**settings), report, shelf, 2 + mixes)
             components = {
-                name: components_of(self.components, name, found, mode)
+                name: resolve_components(self.components, name, found, mode)
                 for name, found in passes.prepare().items()
             }
             if mixes:
@@ -272,15 +272,15 @@ class ClosedFormPooling:
             )
         components = {name: each.components for name, each in self.operators_.items()}
         self._check_mixing_fits(model, self.layers_, components)
-        reading = Reading(model, loader, list(self.layers_), "mix", unpack, autocast)
-        with reporter(progress) as report:
-            passes = Passes(reading, ScatterSettings(class_cap=None), report, count=3)
+        reading = FitSource(model, loader, list(self.layers_), "mix", unpack, autocast)
+        with open_reporter(progress) as report:
+            passes = FitPasses(reading, ScatterSettings(class_cap=None), report, count=3)
             for name, found in passes.prepare().items():
                 check_same_layer(found, self.layers_[name])
             self._run_mixing(passes)
         return self
 
-    def _run_mixing(self, passes: Passes) -> None:
+    def _run_mixing(self, passes: FitPasses) -> None:
         begin = time.perf_counter()
         self.mixings_ = passes.fit_mixings(self.operators_)
         self.mixing_start_ = "least-squares"
@@ -292,8 +292,8 @@ class ClosedFormPooling:
         layers: Mapping[str, Downsampling],
         components: Mapping[str, int],
     ) -> None:
-        sizes = {name: mixing_sizes(found, components[name]) for name, found in layers.items()}
-        check_mixing_fits(sizes, device_of(network_in(model)))
+        sizes = {name: make_mixing_sizes(found, components[name]) for name, found in layers.items()}
+        check_mixing_fits(sizes, get_device(unwrap_network(model)))
 
     def solve(self) -> ClosedFormPooling:
         """Solves again on the scatter that is there, with the settings of now.
@@ -310,9 +310,9 @@ class ClosedFormPooling:
         solved: dict[Any, PoolingOperator] = {}
         for name, found in self.layers_.items():
             scatter = self.scatters_[name]
-            wanted = components_of(self.components, name, found, self.mode_)
+            wanted = resolve_components(self.components, name, found, self.mode_)
             if self.components is None:
-                seen = places_seen(scatter, found.out_shape, self._window(found), self._centre())
+                seen = count_weights(scatter, found.out_shape, self._window(found), self._centre())
                 wanted = min(wanted, scatter.rank_bound, seen)
             # Branches that read one tensor and shrink it alike have one answer.
             key = (id(scatter), found.out_shape, wanted)
@@ -324,10 +324,10 @@ class ClosedFormPooling:
         return self
 
     def _window(self, found: Downsampling) -> int | None:
-        return window_of(self.window, self.mode_, found.in_shape, found.out_shape)
+        return resolve_window(self.window, self.mode_, found.in_shape, found.out_shape)
 
     def _centre(self) -> Centre:
-        return self.centre or usual_centre(self.mode_)
+        return self.centre or default_center(self.mode_)
 
     def _solved(self, scatter: Scatter, found: Downsampling, components: int) -> PoolingOperator:
         return solve_pooling(
@@ -391,7 +391,7 @@ class ClosedFormPooling:
         if self.mode_ != "mix":
             return pool
         if self.mixing_start_ == "random":
-            sizes = mixing_sizes(found, pool.components)
+            sizes = make_mixing_sizes(found, pool.components)
             mixing, origin = ChannelMixing(**asdict(sizes)), None
             mixing.to(pool.weight.device)
         else:
@@ -446,8 +446,8 @@ class ClosedFormPooling:
         self._make_plain()
         found = (self.layers_, self.scatters_, self.operators_)
         mixings = (self.mixing_start_, self.mixings_)
-        kept = Kept(self.get_params(), self.mode_, self.seconds_, *found, *mixings)
-        write_folder(Path(folder), kept)
+        kept = FitState(self.get_params(), self.mode_, self.seconds_, *found, *mixings)
+        write_fit(Path(folder), kept)
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> ClosedFormPooling:
@@ -459,7 +459,7 @@ class ClosedFormPooling:
         Returns:
             The fit, as it was saved.
         """
-        kept = read_folder(Path(folder))
+        kept = read_fit(Path(folder))
         fit = cls().set_params(**kept.settings)
         fit.mode_, fit.seconds_ = kept.mode, kept.seconds
         fit.layers_, fit.scatters_, fit.operators_ = kept.layers, kept.scatters, kept.operators

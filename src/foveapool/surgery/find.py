@@ -17,9 +17,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from foveapool.surgery.forward import call, dry_run, first_line, near, unwrapped, version_of
-from foveapool.surgery.geometry import POOLINGS, halves, leaves_places_out, pair
-from foveapool.surgery.wrapper import StandIn
+from foveapool.surgery.forward import (
+    call_network,
+    dry_run,
+    get_first_line,
+    get_version,
+    suggest_names,
+    unwrap,
+)
+from foveapool.surgery.geometry import POOLINGS, as_pair, halves_maps, takes_steps
+from foveapool.surgery.wrapper import PooledLayer
 
 
 @dataclass(frozen=True)
@@ -142,7 +149,7 @@ def downsampling_layers(model: nn.Module, example: Any) -> DownsamplingLayers:
         1      Conv2d  8 -> 16   8x8 -> 4x4  2
     """
     try:
-        return layers_seen(model, example)
+        return watch_layers(model, example)
     except (TypeError, AttributeError) as error:
         # A whole batch or a size is easily taken for an example.
         if not isinstance(example, (tuple, list)) or not _raised_by_torch(error):
@@ -153,8 +160,8 @@ def downsampling_layers(model: nn.Module, example: Any) -> DownsamplingLayers:
         ]
         raise ValueError(
             f"example: got a {type(example).__name__} of {', '.join(parts)}, with which the model "
-            f"cannot be called ({first_line(error)}); wanted what it is called with, such as the "
-            "images of a batch without the labels, or torch.zeros(1, 3, 32, 32)"
+            f"cannot be called ({get_first_line(error)}); wanted what it is called with, such as "
+            "the images of a batch without the labels, or torch.zeros(1, 3, 32, 32)"
         ) from error
 
 
@@ -164,20 +171,20 @@ def _raised_by_torch(error: BaseException) -> bool:
     return Path(last.filename).is_relative_to(Path(torch.__file__).parent)
 
 
-def layers_seen(model: nn.Module, example: Any) -> DownsamplingLayers:
+def watch_layers(model: nn.Module, example: Any) -> DownsamplingLayers:
     """`downsampling_layers`, with the network's own errors as they are."""
-    model = network_in(model)
+    model = unwrap_network(model)
     visits: dict[str, _Visit] = {}
     read: dict[str, list[Any]] = {}  # the shapes without the batch, call by call
 
     def visit(name: str) -> Callable[..., None]:
         def hook(module: nn.Module, given: Any, named: Any, output: Any) -> None:
-            source = first_of(given, named)
+            source = get_first_argument(given, named)
             if not isinstance(source, Tensor):
                 return
             read.setdefault(name, []).append(source.shape[1:])
-            if name not in visits and leaves_places_out(module) and _shrinks(source, output):
-                visits[name] = _Visit(module, source, output, version_of(source))
+            if name not in visits and takes_steps(module) and _shrinks(source, output):
+                visits[name] = _Visit(module, source, output, get_version(source))
 
         return hook
 
@@ -190,11 +197,11 @@ def layers_seen(model: nn.Module, example: Any) -> DownsamplingLayers:
         for name, module in candidates.items():
             handle = module.register_forward_hook(visit(name), with_kwargs=True)
             watching.callback(handle.remove)
-        call(model, example)
-    return DownsamplingLayers(_described(name, visits, read[name]) for name in visits)
+        call_network(model, example)
+    return DownsamplingLayers(_describe_layer(name, visits, read[name]) for name in visits)
 
 
-def first_of(given: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
+def get_first_argument(given: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
     """What a layer was called with: torch's own call it `input`."""
     return given[0] if given else named.get("input")
 
@@ -209,7 +216,7 @@ def _shrinks(source: Tensor, target: Any) -> bool:
     return smaller and not grows and target.shape[2] * target.shape[3] > 1
 
 
-def _described(name: str, visits: Mapping[str, _Visit], read: Sequence[Any]) -> Downsampling:
+def _describe_layer(name: str, visits: Mapping[str, _Visit], read: Sequence[Any]) -> Downsampling:
     visit = visits[name]
     source, target = visit.source, visit.target
     siblings = tuple(
@@ -223,7 +230,7 @@ def _described(name: str, visits: Mapping[str, _Visit], read: Sequence[Any]) -> 
     layer = visit.module
     convolution: dict[str, Any] = {}
     if isinstance(layer, nn.Conv2d):
-        height, width = pair(layer.kernel_size)
+        height, width = as_pair(layer.kernel_size)
         convolution = {"kernel_size": (height, width), "groups": layer.groups}
         convolution["bias"] = layer.bias is not None
     return Downsampling(
@@ -254,9 +261,9 @@ def check_same_layer(found: Downsampling, fitted: Downsampling) -> None:
             )
 
 
-def network_in(model: nn.Module) -> nn.Module:
+def unwrap_network(model: nn.Module) -> nn.Module:
     """The network inside of `torch.compile`, of parallel and of averaging wrappers."""
-    model = unwrapped(model)
+    model = unwrap(model)
     if isinstance(model, torch.jit.ScriptModule):
         raise ValueError(
             "model: got a scripted or traced network, whose layers can be neither watched nor "
@@ -265,17 +272,17 @@ def network_in(model: nn.Module) -> nn.Module:
     return model
 
 
-def matching(model: nn.Module, key: str) -> list[str]:
+def match_layers(model: nn.Module, key: str) -> list[str]:
     """The names of the layers that `key` means; raises if there is none."""
     if not isinstance(key, str) or not key:
         hint = f"; write {str(key)!r}" if isinstance(key, int) else ""
         raise ValueError(f"layer: got {key!r}, wanted the name of a layer of the model{hint}")
-    inside = tuple(name + "." for names in standins(model).values() for name in names)
+    inside = tuple(name + "." for names in find_pooled_layers(model).values() for name in names)
     layers = [
         name
         for name, module in model.named_modules(remove_duplicate=False)
         # The network itself has no name and no place that something else could take.
-        if name and isinstance(module, (nn.Conv2d, *POOLINGS, StandIn))
+        if name and isinstance(module, (nn.Conv2d, *POOLINGS, PooledLayer))
         if not name.startswith(inside)
     ]
     tests: list[Callable[[str], object]] = [
@@ -299,12 +306,12 @@ def matching(model: nn.Module, key: str) -> list[str]:
         )
     raise ValueError(
         f"layer: got {key!r}, which is no convolution's or pooling's name, end of a name or "
-        f"pattern; {near(key, layers)}; a pooling written as a function, such as F.avg_pool2d, "
-        "has no name: make it a module"
+        f"pattern; {suggest_names(key, layers)}; a pooling written as a function, such as "
+        "F.avg_pool2d, has no name: make it a module"
     )
 
 
-def given_way(
+def match_poolings(
     model: nn.Module, pools: Mapping[str, nn.Module]
 ) -> dict[nn.Module, tuple[tuple[str, ...], nn.Module]]:
     """The layers to replace, each once, with all their names and the pooling for them."""
@@ -317,7 +324,7 @@ def given_way(
     for key, pool in pools.items():
         if not isinstance(pool, nn.Module):
             raise ValueError(f"{key}: got a {type(pool).__name__}, wanted a pooling module")
-        for name in _shrinking(model, key, pool):
+        for name in _match_shrinking(model, key, pool):
             layer = model.get_submodule(name)
             _check_is_asked_for(model, name)
             if layer in chosen and chosen[layer][1] is not pool:
@@ -338,14 +345,14 @@ def _check_is_asked_for(model: nn.Module, name: str) -> None:
         )
 
 
-def _shrinking(model: nn.Module, key: str, pool: nn.Module) -> list[str]:
+def _match_shrinking(model: nn.Module, key: str, pool: nn.Module) -> list[str]:
     """Of the layers that `key` means those which shrink by steps, as a fit takes them."""
-    names = matching(model, key)
+    names = match_layers(model, key)
     # Who names a layer exactly means it.
-    if names == [key] or not halves(pool):
+    if names == [key] or not halves_maps(pool):
         return names
     layers = ((name, model.get_submodule(name)) for name in names)
-    found = [name for name, m in layers if isinstance(m, StandIn) or leaves_places_out(m)]
+    found = [name for name, m in layers if isinstance(m, PooledLayer) or takes_steps(m)]
     if not found:
         raise ValueError(
             f"{key}: got a pooling that shrinks maps for {', '.join(names)}, of stride 1, wanted "
@@ -361,10 +368,10 @@ def _fullmatch(key: str, name: str) -> bool:
         return False
 
 
-def standins(model: nn.Module) -> dict[StandIn, list[str]]:
+def find_pooled_layers(model: nn.Module) -> dict[PooledLayer, list[str]]:
     """The stand-ins of a network with all their names."""
-    places: dict[StandIn, list[str]] = {}
+    places: dict[PooledLayer, list[str]] = {}
     for name, module in model.named_modules(remove_duplicate=False):
-        if isinstance(module, StandIn):
+        if isinstance(module, PooledLayer):
             places.setdefault(module, []).append(name)
     return places

@@ -12,12 +12,12 @@ import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 
-from foveapool._eval_mode import evaluating
+from foveapool._eval_mode import eval_mode
 
 _WRAPPERS = (nn.parallel.DistributedDataParallel, nn.DataParallel, AveragedModel)
 
 
-def unwrapped(model: nn.Module) -> nn.Module:
+def unwrap(model: nn.Module) -> nn.Module:
     """The network inside of `torch.compile`, of parallel and of averaging wrappers."""
     while True:
         if isinstance(model, torch._dynamo.eval_frame.OptimizedModule):
@@ -32,7 +32,7 @@ def unwrapped(model: nn.Module) -> nn.Module:
             )
 
 
-def device_of(model: nn.Module) -> torch.device:
+def get_device(model: nn.Module) -> torch.device:
     """Where the network lives; a network without parameters lives on the CPU."""
     tensors = [*model.parameters(), *model.buffers()]
     if any(tensor.is_meta for tensor in tensors):
@@ -43,13 +43,13 @@ def device_of(model: nn.Module) -> torch.device:
     return tensors[0].device if tensors else torch.device("cpu")
 
 
-def call(model: nn.Module, example: Any) -> Any:
+def call_network(model: nn.Module, example: Any) -> Any:
     """Calls the model with a tensor, a tuple of arguments or a dict of them.
 
     With copies: some networks write into what they are given, which would be another batch then
     the next time that it is read.
     """
-    example = over_tensors(example, Tensor.clone)
+    example = map_tensors(example, Tensor.clone)
     if isinstance(example, Mapping):
         return model(**example)
     if isinstance(example, tuple):
@@ -57,12 +57,14 @@ def call(model: nn.Module, example: Any) -> Any:
     return model(example)
 
 
-def is_of_forward(error: BaseException) -> bool:
+def came_from_forward(error: BaseException) -> bool:
     """Whether the error came out of a network that was called by `call`."""
-    return any(at.f_code is call.__code__ for at, _ in traceback.walk_tb(error.__traceback__))
+    return any(
+        at.f_code is call_network.__code__ for at, _ in traceback.walk_tb(error.__traceback__)
+    )
 
 
-def first_line(error: BaseException) -> str:
+def get_first_line(error: BaseException) -> str:
     """What an error says, without the pages that torch may add."""
     return next(iter(str(error).splitlines()), "")
 
@@ -74,50 +76,51 @@ def dry_run(model: nn.Module) -> Iterator[None]:
     What is compiled runs as it was written: compiled code would pass hooks by. Inference mode is
     left for as long: torch counts no changes in place there, and `version_of` needs them.
     """
-    device_of(model)
+    get_device(model)
     counting = torch.inference_mode(False)
-    with counting, evaluating(model), torch.compiler.set_stance("force_eager"):
+    with counting, eval_mode(model), torch.compiler.set_stance("force_eager"):
         yield
 
 
-def version_of(tensor: Tensor) -> int | None:
+def get_version(tensor: Tensor) -> int | None:
     """Grows with each change in place; None where torch does not count them."""
     return None if tensor.is_inference() else tensor._version
 
 
-def module_named(model: nn.Module, name: str) -> nn.Module:
+def get_module(model: nn.Module, name: str) -> nn.Module:
     """The module of that exact name, or a ValueError with the nearest names there are."""
     modules = dict(model.named_modules(remove_duplicate=False))
     if name and name in modules:
         return modules[name]
     raise ValueError(
-        f"layer: got {name!r}, wanted the name of a layer of the model; {near(name, modules)}"
+        f"layer: got {name!r}, wanted the name of a layer of the model; "
+        f"{suggest_names(name, modules)}"
     )
 
 
-def near(name: str, names: Iterable[str]) -> str:
+def suggest_names(name: str, names: Iterable[str]) -> str:
     """The names most like `name`, as the end of a message."""
     found = difflib.get_close_matches(name, list(names), n=3, cutoff=0.4)
     return f"near it are {found}" if found else "model.named_modules() lists them"
 
 
-def leaves(inputs: Any) -> Iterator[Any]:
+def iterate_leaves(inputs: Any) -> Iterator[Any]:
     """The tensors, and whatever else, that a network's inputs consist of."""
     if isinstance(inputs, (Mapping, tuple, list)):
         for value in inputs.values() if isinstance(inputs, Mapping) else inputs:
-            yield from leaves(value)
+            yield from iterate_leaves(value)
     else:
         yield inputs
 
 
-def over_tensors(inputs: Any, change: Callable[[Tensor], Tensor]) -> Any:
+def map_tensors(inputs: Any, change: Callable[[Tensor], Tensor]) -> Any:
     """A network's inputs with every tensor changed, in the same tuples, lists and dicts."""
     if isinstance(inputs, Tensor):
         return change(inputs)
     if isinstance(inputs, Mapping):
-        return {key: over_tensors(value, change) for key, value in inputs.items()}
+        return {key: map_tensors(value, change) for key, value in inputs.items()}
     if isinstance(inputs, (tuple, list)):
-        parts = [over_tensors(value, change) for value in inputs]
+        parts = [map_tensors(value, change) for value in inputs]
         if hasattr(inputs, "_fields"):  # of a named tuple, which may be asked for them
             return type(inputs)(*parts)
         return tuple(parts) if isinstance(inputs, tuple) else parts

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from foveapool._eval_mode import evaluating
+from foveapool._eval_mode import eval_mode
 
 Pair = tuple[int, int]
 POOLINGS = (
@@ -26,34 +26,34 @@ POOLINGS = (
 )
 
 
-def pair(value: Any) -> Pair:
+def as_pair(value: Any) -> Pair:
     """(height, width) of an argument that may be one number for both."""
     first, second = value if isinstance(value, (tuple, list)) else (value, value)
     return first, second
 
 
-def stride_of(layer: Any) -> Pair | None:
+def get_stride(layer: Any) -> Pair | None:
     """The steps that a layer takes; None for poolings that are told their output size instead."""
     if not hasattr(layer, "stride"):
         return None
     # LPPool2d keeps a None where others write down the size of their window.
-    return pair(layer.stride or layer.kernel_size)
+    return as_pair(layer.stride or layer.kernel_size)
 
 
-def leaves_places_out(layer: nn.Module) -> bool:
+def takes_steps(layer: nn.Module) -> bool:
     """Whether the layer shrinks maps by steps, rather than losing edges for want of padding."""
-    steps = stride_of(layer)
+    steps = get_stride(layer)
     return steps is None or max(steps) > 1
 
 
-def halves(pool: nn.Module) -> bool:
+def halves_maps(pool: nn.Module) -> bool:
     """Whether a pooling that is to stand in makes maps half as high or wide, or less, if it says.
 
-    >>> halves(nn.AvgPool2d(2)), halves(nn.AvgPool2d(3, 1)), halves(nn.Identity())
+    >>> halves_maps(nn.AvgPool2d(2)), halves_maps(nn.AvgPool2d(3, 1)), halves_maps(nn.Identity())
     (True, False, False)
     """
     if isinstance(pool, (nn.Conv2d, *POOLINGS)):
-        return max(stride_of(pool) or (1, 1)) > 1
+        return max(get_stride(pool) or (1, 1)) > 1
     shapes = [getattr(pool, name, None) for name in ("in_shape", "out_shape")]
     if not all(isinstance(shape, tuple) and len(shape) == 2 for shape in shapes):
         return False
@@ -61,15 +61,15 @@ def halves(pool: nn.Module) -> bool:
     return any(after < before and after <= -(-before // 2) for before, after in sizes)
 
 
-def out_shape_of(layer: nn.Module, in_shape: Pair, channels: int) -> Pair:
+def measure_out_shape(layer: nn.Module, in_shape: Pair, channels: int) -> Pair:
     """The map size that a layer makes of `in_shape`, seen by running it: it may pad as it likes."""
-    own = first_number(layer)
+    own = find_reference_tensor(layer)
     with torch.no_grad():
         height, width = layer.forward(own.new_zeros(1, channels, *in_shape)).shape[2:]
     return height, width
 
 
-def first_number(*modules: nn.Module) -> Tensor:
+def find_reference_tensor(*modules: nn.Module) -> Tensor:
     """A tensor of the type and on the device of the modules, of the first that has any."""
     own = (t for module in modules for t in (*module.parameters(), *module.buffers()))
     return next((t for t in own if t.is_floating_point()), torch.empty(0))
@@ -83,12 +83,14 @@ def check_subsamples(
     Layers that compute their padding from their stride need not; torch's own do. A layer without
     numbers works on those of the network `around` it.
     """
-    steps = stride_of(layer)
+    steps = get_stride(layer)
     if steps is None or _as_torch_wrote_it(layer):
         return
     stride, seeded = layer.stride, torch.Generator().manual_seed(0)
-    noise = torch.rand(1, channels, *in_shape, generator=seeded).to(first_number(layer, around))
-    with evaluating(layer):
+    noise = torch.rand(1, channels, *in_shape, generator=seeded).to(
+        find_reference_tensor(layer, around)
+    )
+    with eval_mode(layer):
         # Without hooks, which are its owner's business.
         wanted = layer.forward(noise)
         layer.stride = _ones_for(stride)
@@ -147,7 +149,7 @@ class Unstrided(nn.Module):
         super().__init__()
         self.layer = layer
         height, width = (math.ceil(n / m) for n, m in zip(in_shape, out_shape, strict=True))
-        own = stride_of(layer)
+        own = get_stride(layer)
         self.steps = own or (height, width)
         self.strided = own is not None
         if self.strided:
@@ -167,7 +169,7 @@ class Unstrided(nn.Module):
         """The map size that the layer makes of `in_shape` with its own stride."""
         self.release()
         try:
-            return out_shape_of(self.layer, in_shape, channels)
+            return measure_out_shape(self.layer, in_shape, channels)
         finally:
             if self.strided:
                 self.layer.stride = _ones_for(self.own_stride)
@@ -194,11 +196,11 @@ class Unstrided(nn.Module):
         """How far `ceil_mode` lets the last window begin behind the last that fits."""
         layer, over = self.layer, []
         paddings, dilations = (
-            pair(getattr(layer, name, default))
+            as_pair(getattr(layer, name, default))
             for name, default in (("padding", 0), ("dilation", 1))
         )
         for axis, (size, step) in enumerate(zip(in_shape, self.steps, strict=True)):
-            reach = dilations[axis] * (pair(layer.kernel_size)[axis] - 1)
+            reach = dilations[axis] * (as_pair(layer.kernel_size)[axis] - 1)
             room = size + 2 * paddings[axis] - reach - 1
             last = -(-room // step) * step
             # The last window has to begin inside of the map, or in the padding before it.
@@ -209,16 +211,16 @@ class Unstrided(nn.Module):
     def _overhanging(self, x: Tensor, over: Pair) -> Tensor:
         layer: Any = self.layer
         if isinstance(layer, nn.MaxPool2d):
-            high, wide = pair(layer.padding)
+            high, wide = as_pair(layer.padding)
             edges = (wide, wide + over[1], high, high + over[0])
             x = F.pad(x, edges, value=-math.inf)
             return F.max_pool2d(x, layer.kernel_size, 1, dilation=layer.dilation)
         if isinstance(layer, nn.LPPool2d):
-            high, wide = pair(layer.kernel_size)
+            high, wide = as_pair(layer.kernel_size)
             mean = self._overhanging_average(x.pow(layer.norm_type), over, (0, 0))
             return (mean.sign() * mean.abs() * (high * wide)).pow(1 / layer.norm_type)
         return self._overhanging_average(
-            x, over, pair(layer.padding), layer.count_include_pad, layer.divisor_override
+            x, over, as_pair(layer.padding), layer.count_include_pad, layer.divisor_override
         )
 
     def _overhanging_average(

@@ -18,12 +18,12 @@ from torch.utils.data import Dataset, IterableDataset
 
 from foveapool.surgery.find import Layers
 from foveapool.surgery.forward import (
-    device_of,
-    first_line,
-    is_of_forward,
-    leaves,
-    over_tensors,
-    unwrapped,
+    came_from_forward,
+    get_device,
+    get_first_line,
+    iterate_leaves,
+    map_tensors,
+    unwrap,
 )
 from foveapool.surgery.wrapper import Mode
 
@@ -34,7 +34,7 @@ Unpack = Callable[[Any], Sequence[Any]]
 
 
 @dataclass(frozen=True)
-class Labelled:
+class LabeledBatch:
     """A batch as the network is called with it, its labels, and the samples' ids if it has any."""
 
     inputs: Any  # a tensor, a tuple of arguments or a dict of them
@@ -47,19 +47,19 @@ class Labelled:
         What has not one row a sample (a scale, each image of a list) is left whole.
         """
         count = len(self.labels)
-        return over_tensors(
+        return map_tensors(
             self.inputs, lambda tensor: tensor[:1] if tensor.shape[:1] == (count,) else tensor
         )
 
-    def to(self, device: torch.device) -> Labelled:
+    def to(self, device: torch.device) -> LabeledBatch:
         """The same on another device."""
         # On the way back from a GPU nobody would wait for the numbers to arrive.
         later = device.type == "cuda"
-        inputs = over_tensors(self.inputs, lambda tensor: tensor.to(device, non_blocking=later))
-        return Labelled(inputs, self.labels.to(device, non_blocking=later), self.ids)
+        inputs = map_tensors(self.inputs, lambda tensor: tensor.to(device, non_blocking=later))
+        return LabeledBatch(inputs, self.labels.to(device, non_blocking=later), self.ids)
 
 
-def unpacked(batch: Any, unpack: Unpack | None = None) -> Labelled:
+def unpack_batch(batch: Any, unpack: Unpack | None = None) -> LabeledBatch:
     """A loader's batch: (images, labels, ...), a dict with common keys, or what `unpack` makes.
 
     `unpack` returns (inputs, labels) or (inputs, labels, ids).
@@ -70,8 +70,8 @@ def unpacked(batch: Any, unpack: Unpack | None = None) -> Labelled:
         if len(parts) not in (2, 3):
             got = f"{len(parts)} parts" if parts else repr(made)
             raise ValueError(f"unpack: got {got}, wanted (inputs, labels) or (inputs, labels, ids)")
-        ids = _numbers("ids", parts[2]) if len(parts) == 3 else None
-        return Labelled(parts[0], _numbers("labels", parts[1]), ids)
+        ids = _as_tensor("ids", parts[2]) if len(parts) == 3 else None
+        return LabeledBatch(parts[0], _as_tensor("labels", parts[1]), ids)
     if isinstance(batch, Mapping):
         image = next((key for key in IMAGE_KEYS if key in batch), None)
         label = next((key for key in LABEL_KEYS if key in batch), None)
@@ -80,16 +80,16 @@ def unpacked(batch: Any, unpack: Unpack | None = None) -> Labelled:
                 f"loader: got a dict with keys {sorted(map(str, batch))}, wanted one of "
                 f"{IMAGE_KEYS} and one of {LABEL_KEYS}; pass unpack=lambda batch: (inputs, labels)"
             )
-        return Labelled(batch[image], _numbers("labels", batch[label]))
+        return LabeledBatch(batch[image], _as_tensor("labels", batch[label]))
     if isinstance(batch, (tuple, list)) and len(batch) >= 2:
-        return Labelled(batch[0], _numbers("labels", batch[1]))
+        return LabeledBatch(batch[0], _as_tensor("labels", batch[1]))
     raise ValueError(
         f"loader: got batches of {type(batch).__name__}, wanted (images, labels) or a dict; pass "
         "unpack=lambda batch: (inputs, labels)"
     )
 
 
-def _numbers(name: str, values: Any) -> Tensor:
+def _as_tensor(name: str, values: Any) -> Tensor:
     """The labels or ids of a batch as a tensor."""
     try:
         # A batch of one may come with its label alone.
@@ -102,7 +102,7 @@ def _numbers(name: str, values: Any) -> Tensor:
         ) from error
 
 
-def classified(batch: Labelled) -> Labelled:
+def check_labels(batch: LabeledBatch) -> LabeledBatch:
     """The batch with one int64 label a sample, or a ValueError that says how to come by them."""
     labels = batch.labels
     broken = labels.is_floating_point() or labels.is_complex()
@@ -142,23 +142,25 @@ def check_rereadable(loader: Iterable[Any]) -> None:
 
 
 @contextmanager
-def taking(model: nn.Module, inputs: Any, autocast: torch.dtype | None) -> Iterator[None]:
+def explain_first_batch(
+    model: nn.Module, inputs: Any, autocast: torch.dtype | None
+) -> Iterator[None]:
     """Turns what the network raises when it is called within into a ValueError with advice."""
     try:
         yield
     except torch.OutOfMemoryError:
         raise  # of which the batch is innocent
     except Exception as error:
-        if not is_of_forward(error):
+        if not came_from_forward(error):
             raise
         raise ValueError(
-            f"loader: the network does not take the first batch, {_described(inputs)} "
-            f"({type(error).__name__}: {first_line(error)}); "
-            f"{_advice(unwrapped(model), inputs, autocast)}"
+            f"loader: the network does not take the first batch, {_describe_inputs(inputs)} "
+            f"({type(error).__name__}: {get_first_line(error)}); "
+            f"{_advise(unwrap(model), inputs, autocast)}"
         ) from error
 
 
-def _described(inputs: Any) -> str:
+def _describe_inputs(inputs: Any) -> str:
     if isinstance(inputs, (Tensor, np.ndarray)):
         kind = "a tensor" if isinstance(inputs, Tensor) else "a NumPy array"
         return f"{kind} of shape {tuple(inputs.shape)} and {inputs.dtype}"
@@ -168,9 +170,9 @@ def _described(inputs: Any) -> str:
     return f"a {type(inputs).__name__}{many}"
 
 
-def _advice(model: nn.Module, inputs: Any, autocast: torch.dtype | None) -> str:
+def _advise(model: nn.Module, inputs: Any, autocast: torch.dtype | None) -> str:
     own = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
-    for leaf in leaves(inputs):
+    for leaf in iterate_leaves(inputs):
         if isinstance(leaf, np.ndarray):
             as_bytes, images = leaf.dtype == np.uint8, f"torch.as_tensor(batch[0]).to({own})"
         elif isinstance(leaf, Tensor) and leaf.dtype != own and autocast is None:
@@ -197,13 +199,13 @@ def _advice(model: nn.Module, inputs: Any, autocast: torch.dtype | None) -> str:
 MOST_UNASKED_CLASSES = 30_000
 
 
-def class_names(loader: Any) -> Sequence[str] | None:
+def get_class_names(loader: Any) -> Sequence[str] | None:
     """The classes of the loader's data set, if it says."""
     classes = getattr(getattr(loader, "dataset", None), "classes", None)
     return classes if isinstance(classes, (list, tuple)) else None
 
 
-def class_count(labels: Tensor) -> int:
+def count_classes(labels: Tensor) -> int:
     """As many classes as the labels of a batch need."""
     largest = int(labels.max())
     if largest >= MOST_UNASKED_CLASSES:
@@ -215,12 +217,12 @@ def class_count(labels: Tensor) -> int:
 
 
 @contextmanager
-def naming_classes(loader: Any, num_classes: int | None) -> Iterator[None]:
+def explain_class_count(loader: Any, num_classes: int | None) -> Iterator[None]:
     """Says where the number of classes comes from if it is found wrong and was not given."""
     try:
         yield
     except ValueError as error:
-        names = None if num_classes else class_names(loader)
+        names = None if num_classes else get_class_names(loader)
         if not names or "num_classes" not in str(error):
             raise
         raise ValueError(
@@ -230,7 +232,7 @@ def naming_classes(loader: Any, num_classes: int | None) -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class Reading:
+class FitSource:
     """What is read: a network's layers over a loader."""
 
     model: nn.Module
@@ -241,17 +243,17 @@ class Reading:
     autocast: torch.dtype | None = None
 
     def batches(
-        self, skip: int = 0, look: Callable[[Labelled], None] | None = None
-    ) -> Iterator[Labelled]:
+        self, skip: int = 0, look: Callable[[LabeledBatch], None] | None = None
+    ) -> Iterator[LabeledBatch]:
         """The loader's batches behind the first `skip`, on the network's device.
 
         `look` is shown the very first, skipped or not.
         """
-        device = device_of(unwrapped(self.model))
+        device = get_device(unwrap(self.model))
         for number, batch in enumerate(self.loader):
             if 0 < number < skip:
                 continue
-            labelled = classified(unpacked(batch, self.unpack)).to(device)
+            labelled = check_labels(unpack_batch(batch, self.unpack)).to(device)
             if look is not None and number == 0:
                 look(labelled)
             if number >= skip:

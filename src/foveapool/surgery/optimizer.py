@@ -48,7 +48,7 @@ def swap_parameters(
     Weights go where weights were and biases where biases were, which often decay apart. With none
     leaving, the new ones join the last group.
     """
-    slots = _taken_out(optimizer, leaving)
+    slots = _take_out(optimizer, leaving)
     groups = optimizer.param_groups
     known = {id(p) for g in groups for p in g["params"]}
     new = {name: p for name, p in coming.items() if id(p) not in known}
@@ -73,7 +73,7 @@ def _is_matrix(parameter: nn.Parameter) -> bool:
 
 def swap_back(optimizer: Optimizer, leaving: Iterable[nn.Parameter], slots: Iterable[Slot]) -> None:
     """Takes `leaving` out and puts back, with its memory, what stood in `slots`."""
-    _taken_out(optimizer, leaving)
+    _take_out(optimizer, leaving)
     for slot in slots:
         _put_in(optimizer.param_groups[slot.group], slot.index, slot.parameter, slot.name)
         if slot.state is not None:
@@ -86,7 +86,7 @@ def _put_in(group: dict[str, Any], index: int, parameter: nn.Parameter, name: st
         group["param_names"].insert(index, name)
 
 
-def _taken_out(optimizer: Optimizer, parameters: Iterable[nn.Parameter]) -> tuple[Slot, ...]:
+def _take_out(optimizer: Optimizer, parameters: Iterable[nn.Parameter]) -> tuple[Slot, ...]:
     leaving = {id(p): p for p in parameters}
     slots: list[Slot] = []
     for number, group in enumerate(optimizer.param_groups):

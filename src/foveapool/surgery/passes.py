@@ -20,28 +20,34 @@ import torch
 from torch import Tensor
 
 from foveapool.pooling.accumulate import ScatterAccumulator
-from foveapool.pooling.gram import Panels, Precision, check_fits, check_precision
-from foveapool.pooling.least_squares import Mixing, MixingSizes, MixingSums, pooled_pieces
+from foveapool.pooling.gram import Panels, Precision, check_memory, check_precision
+from foveapool.pooling.least_squares import Mixing, MixingSizes, MixingSums, split_pooled
 from foveapool.pooling.module import LinearPool2d
 from foveapool.pooling.moments import ChannelMoments
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.pooling.scatter import Scatter, Weighting
-from foveapool.pooling.validation import distributed, from_all_processes
-from foveapool.surgery.capture import maps_of, outputs_of, shrinking
-from foveapool.surgery.checkpoint import Found, Position, Shelf, batch_digest, fingerprint
+from foveapool.pooling.validation import gather_from_processes, is_distributed
+from foveapool.surgery.capture import compute_outputs, find_targets, read_maps
+from foveapool.surgery.checkpoint import (
+    FitCheckpoint,
+    FoundSums,
+    Position,
+    digest_batch,
+    fingerprint_fit,
+)
 from foveapool.surgery.find import Downsampling
-from foveapool.surgery.forward import device_of, unwrapped
+from foveapool.surgery.forward import get_device, unwrap
 from foveapool.surgery.loader import (
-    Labelled,
-    Reading,
+    FitSource,
+    LabeledBatch,
     check_rereadable,
-    class_count,
-    class_names,
-    naming_classes,
-    taking,
+    count_classes,
+    explain_class_count,
+    explain_first_batch,
+    get_class_names,
 )
 from foveapool.surgery.progress import Clock, Report
-from foveapool.surgery.settings import Window, window_of
+from foveapool.surgery.settings import Window, resolve_window
 
 SAVE_SECONDS = 30.0
 
@@ -60,13 +66,13 @@ class ScatterSettings:
 
 
 @dataclass
-class Passes:
+class FitPasses:
     """The state of the passes; `count` says how many there are to be."""
 
-    reading: Reading
+    reading: FitSource
     settings: ScatterSettings
     report: Report
-    shelf: Shelf | None = None
+    shelf: FitCheckpoint | None = None
     count: int = 2
     targets: dict[str, Downsampling] = field(default_factory=dict)
     moments: dict[str, ChannelMoments] = field(default_factory=dict)
@@ -92,11 +98,11 @@ class Passes:
             self._keep(self.sums)
         if self.position.number == 2:
             self._through(self.sums)
-        if distributed():
+        if is_distributed():
             for each in self.sums.values():
                 each.all_reduce()
         with self._refusing():
-            scatters = {name: _scatter(name, each) for name, each in self.sums.items()}
+            scatters = {name: _compute_scatter(name, each) for name, each in self.sums.items()}
         return {name: scatters[self._source(name)] for name in self.targets}
 
     def fit_mixings(self, operators: Mapping[str, PoolingOperator]) -> dict[str, Mixing]:
@@ -104,18 +110,18 @@ class Passes:
 
         All samples are taken, also where a class had to be drawn from for the scatter.
         """
-        device = device_of(unwrapped(self.reading.model))
+        device = get_device(unwrap(self.reading.model))
         for name, operator in operators.items():
             pool = operator.module().to(device)
             self.pools[name] = pool
             digest = sha256(pool.weight.cpu().numpy().tobytes()).hexdigest()[:16]
-            sizes = mixing_sizes(self.targets[name], operator.components)
+            sizes = make_mixing_sizes(self.targets[name], operator.components)
             self.mixings[name] = MixingSums(sizes, device, digest)
         if self.position.number != 3 or not self._go_on_mixing(device):
             total = self.position.batches if self.position.number == 2 else self.position.total
             self.position = Position(3, 0, total)
         self._through(self.mixings)
-        if distributed():
+        if is_distributed():
             for each in self.mixings.values():
                 each.all_reduce()
         return {name: each.solve() for name, each in self.mixings.items()}
@@ -125,8 +131,8 @@ class Passes:
         assert self.shelf is not None, "a pass that goes on was kept somewhere"
         kept = self.shelf.read_mixing(self.position, list(self.mixings), device)
         same = all(kept[name].describes(each) for name, each in self.mixings.items())
-        if distributed():
-            same = all(from_all_processes(same))
+        if is_distributed():
+            same = all(gather_from_processes(same))
         if same:
             self.mixings = kept
         return same
@@ -135,25 +141,25 @@ class Passes:
         """Finds the layers by means of a first batch, and what an interrupted run left behind."""
         reading = self.reading
         check_rereadable(reading.loader)
-        check_precision(self.settings.precision, device_of(unwrapped(reading.model)))
+        check_precision(self.settings.precision, get_device(unwrap(reading.model)))
         first = next(reading.batches(), None)
         if first is None:
             raise ValueError("loader: got no batch, wanted at least one")
         self.first_labels = first.labels
-        with taking(reading.model, first.inputs, reading.autocast):
-            self.targets = shrinking(
+        with explain_first_batch(reading.model, first.inputs, reading.autocast):
+            self.targets = find_targets(
                 reading.model, first, reading.layer, reading.mode, reading.autocast
             )
         _check_calls(self.targets)
         names = [name for name in self.targets if self._source(name) == name]
         if self.shelf is not None:
             facts = {"layers": list(self.targets), **reading.facts(), **asdict(self.settings)}
-            self.shelf.claim(fingerprint(reading.model, facts), batch_digest(first))
-            found = self.shelf.read(names, device_of(unwrapped(reading.model)))
+            self.shelf.claim(fingerprint_fit(reading.model, facts), digest_batch(first))
+            found = self.shelf.read(names, get_device(unwrap(reading.model)))
             if _all_in_the_same_pass(found) and found is not None:
                 self.position, self.moments, self.sums = found
                 return self.targets
-        classes = self.settings.num_classes or len(class_names(reading.loader) or ()) or 2
+        classes = self.settings.num_classes or len(get_class_names(reading.loader) or ()) or 2
         cap, seed = self.settings.class_cap, self.settings.seed
         # Channels that never fire are common behind a ReLU and say nothing about places.
         with self._naming_classes():
@@ -178,7 +184,7 @@ class Passes:
         saved = time.monotonic()
         done = position.batches
         for batch in reading.batches(done, self._compare):
-            maps = maps_of(
+            maps = read_maps(
                 reading.model, batch, targets, reading.mode, reading.autocast, self.written
             )
             if position.number == 3:
@@ -199,31 +205,31 @@ class Passes:
         if self.shelf is not None:
             self.shelf.write(self.position, list(takers.values()))
 
-    def _take(self, takers: dict[str, Any], maps: dict[str, Tensor], batch: Labelled) -> None:
+    def _take(self, takers: dict[str, Any], maps: dict[str, Tensor], batch: LabeledBatch) -> None:
         for name, taker in takers.items():
             if isinstance(taker, ChannelMoments):
                 if taker.in_shape is None:
                     panels = Panels.for_grid(tuple(maps[name].shape[2:]), self._window(name))
-                    check_fits(panels, maps[name].device)
+                    check_memory(panels, maps[name].device)
                 if self._classes_unknown and len(batch.labels):
-                    taker.grow(class_count(batch.labels))
+                    taker.grow(count_classes(batch.labels))
             with self._naming_classes():
                 taker.update(maps[name], batch.labels, batch.ids)
 
     def _take_mixing(self, maps: dict[str, Tensor]) -> None:
-        outputs = outputs_of(self.reading.model, maps, self.reading.autocast)
+        outputs = compute_outputs(self.reading.model, maps, self.reading.autocast)
         for name, sums in self.mixings.items():
             x, pool = maps[name], self.pools[name]
             # In the type in which the maps are pooled in the network, or a better one.
             pool.to(torch.promote_types(x.dtype, torch.float32))
             numbers = sums.sizes.components * x.shape[1] * outputs[name].shape[2:].numel()
-            for piece in pooled_pieces(len(x), numbers, x.device):
+            for piece in split_pooled(len(x), numbers, x.device):
                 try:
                     sums.update(pool(x[piece].to(pool.weight)), outputs[name][piece])
                 except ValueError as error:
                     raise ValueError(f"layer: {name}: {error}") from error
 
-    def _compare(self, first: Labelled) -> None:
+    def _compare(self, first: LabeledBatch) -> None:
         """Notices at a pass's first batch that the loader does not keep its order."""
         assert self.first_labels is not None
         count = min(len(first.labels), len(self.first_labels))
@@ -232,8 +238,8 @@ class Passes:
         if self.shelf is None:
             return
         if self.position.batches:
-            self.shelf.check_begins_alike(batch_digest(first))
-        elif self.position.number == 1 and not self.shelf.begins_alike(batch_digest(first)):
+            self.shelf.check_begins_alike(digest_batch(first))
+        elif self.position.number == 1 and not self.shelf.begins_alike(digest_batch(first)):
             warnings.warn(
                 "resume: the loader's first batch is another in each reading, so that a fit that "
                 "is stopped could not go on; pass shuffle=False and no random changes",
@@ -270,24 +276,26 @@ class Passes:
             ) from error
 
     def _naming_classes(self) -> AbstractContextManager[None]:
-        return naming_classes(self.reading.loader, self.settings.num_classes)
+        return explain_class_count(self.reading.loader, self.settings.num_classes)
 
     @property
     def _classes_unknown(self) -> bool:
-        return not (self.settings.num_classes or class_names(self.reading.loader))
+        return not (self.settings.num_classes or get_class_names(self.reading.loader))
 
     def _reduce_moments(self) -> None:
-        if not distributed():
+        if not is_distributed():
             return
-        self.reordered = any(from_all_processes(self.reordered))
+        self.reordered = any(gather_from_processes(self.reordered))
         for each in self.moments.values():
             if self._classes_unknown:
-                each.grow(max(from_all_processes(each.settings.num_classes)))
+                each.grow(max(gather_from_processes(each.settings.num_classes)))
             each.all_reduce()
 
     def _window(self, name: str) -> int | None:
         found = self.targets[name]
-        return window_of(self.settings.window, self.reading.mode, found.in_shape, found.out_shape)
+        return resolve_window(
+            self.settings.window, self.reading.mode, found.in_shape, found.out_shape
+        )
 
     def _summing(self, name: str, moments: ChannelMoments) -> ScatterAccumulator:
         settings = self.settings
@@ -300,12 +308,12 @@ class Passes:
         )
 
 
-def mixing_sizes(found: Downsampling, components: int) -> MixingSizes:
+def make_mixing_sizes(found: Downsampling, components: int) -> MixingSizes:
     """What the mixing behind a pooling with so many components mixes in a layer's place."""
     return MixingSizes(found.in_channels, found.out_channels, components, found.groups, found.bias)
 
 
-def _scatter(name: str, sums: ScatterAccumulator) -> Scatter:
+def _compute_scatter(name: str, sums: ScatterAccumulator) -> Scatter:
     try:
         scatter = sums.compute()
     except ValueError as error:
@@ -336,7 +344,7 @@ def _check_calls(targets: Mapping[str, Downsampling]) -> None:
             )
 
 
-def _all_in_the_same_pass(found: Found | None) -> bool:
+def _all_in_the_same_pass(found: FoundSums | None) -> bool:
     """Whether all processes were; if one was killed between the passes, all start again."""
     number = found[0].number if found is not None else 1
-    return not distributed() or len(set(from_all_processes(number))) == 1
+    return not is_distributed() or len(set(gather_from_processes(number))) == 1

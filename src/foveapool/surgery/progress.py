@@ -45,7 +45,7 @@ Report = Callable[[Progress], None]
 
 
 @contextmanager
-def reporter(progress: bool | Report | None) -> Iterator[Report]:
+def open_reporter(progress: bool | Report | None) -> Iterator[Report]:
     """The function to tell: one's own, a bar (rich) or lines on stderr for True, or nobody."""
     if callable(progress):
         yield progress
@@ -61,7 +61,7 @@ def reporter(progress: bool | Report | None) -> Iterator[Report]:
         import rich.progress as bars
         from rich.console import Console
     except ImportError:
-        yield _lines()
+        yield _report_lines()
         return
     columns = (
         bars.TextColumn("{task.description}"),
@@ -81,7 +81,7 @@ def reporter(progress: bool | Report | None) -> Iterator[Report]:
         yield report
 
 
-def _lines() -> Report:
+def _report_lines() -> Report:
     told = time.monotonic()
 
     def report(now: Progress) -> None:

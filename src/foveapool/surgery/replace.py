@@ -14,21 +14,21 @@ from torch import nn
 from torch.optim import Optimizer
 
 from foveapool.pooling.mixing import ChannelMixing
-from foveapool.surgery.find import given_way, matching, network_in, standins
-from foveapool.surgery.forward import device_of
-from foveapool.surgery.geometry import Pair, first_number
+from foveapool.surgery.find import find_pooled_layers, match_layers, match_poolings, unwrap_network
+from foveapool.surgery.forward import get_device
+from foveapool.surgery.geometry import Pair, find_reference_tensor
 from foveapool.surgery.optimizer import Slot, check_knows, holds_any, swap_back, swap_parameters
 from foveapool.surgery.wrapper import (
     ON_RESIZE,
     Mode,
     OnResize,
-    StandIn,
+    PooledLayer,
     check_mode,
     check_pool,
     check_stage,
-    mode_of,
+    choose_mode,
     split_mixing,
-    warn_of_other_holders,
+    warn_of_other_references,
 )
 
 RANDOM = "random: it has to learn"
@@ -49,7 +49,7 @@ class Change:
 
     names: tuple[str, ...]
     old: nn.Module
-    new: StandIn
+    new: PooledLayer
     same_as: str | None = None
     origin: str = RANDOM
 
@@ -139,26 +139,29 @@ def replace(
         check_mode(mode)
     if on_resize not in ON_RESIZE:
         raise ValueError(f"on_resize: got {on_resize!r}, wanted one of {ON_RESIZE}")
-    model = _inside(model)
-    device_of(model)
-    chosen = given_way(model, pools)
-    sizes = _sizes(model, in_shapes or {}, chosen)
-    modes = {layer: mode_of(names[0], pool, mode) for layer, (names, pool) in chosen.items()}
+    model = _unwrap_changeable(model)
+    get_device(model)
+    chosen = match_poolings(model, pools)
+    sizes = _match_sizes(model, in_shapes or {}, chosen)
+    modes = {layer: choose_mode(names[0], pool, mode) for layer, (names, pool) in chosen.items()}
     for layer, (names, pool) in chosen.items():
         check_pool(names[0], layer, pool, modes[layer])
-    warn_of_other_holders(model, chosen)
-    places = standins(model)
+    warn_of_other_references(model, chosen)
+    places = find_pooled_layers(model)
     turn = 1 + max((standin.role.turn for standin in places), default=0)
     before = list(model.parameters())
-    if optimizer is not None and optimizer not in _followers(places):
+    if optimizer is not None and optimizer not in _find_optimizers(places):
         new = [p for _, pool in chosen.values() for p in pool.parameters()]
         check_knows(optimizer, [*before, *new])
-    changes = _made(model, chosen, modes, sizes, on_resize, places)
+    changes = _make_changes(model, chosen, modes, sizes, on_resize, places)
     for change in changes:
         for name in change.names:
-            _put(model, name, change.new)
-    slots = () if optimizer is None else _swapped(optimizer, model, before)
-    left, came = _without(before, model.parameters()), _without(model.parameters(), before)
+            _set_module(model, name, change.new)
+    slots = () if optimizer is None else _swap_in_optimizer(optimizer, model, before)
+    left, came = (
+        _list_missing(before, model.parameters()),
+        _list_missing(model.parameters(), before),
+    )
     trained = [any(p.requires_grad for p in some) for some in (left, came)]
     if optimizer is not None and not slots and all(trained):
         warnings.warn(
@@ -172,16 +175,16 @@ def replace(
         role = change.new.role
         role.turn, role.slots = turn, slots
         role.optimizer = None if optimizer is None else weakref.ref(optimizer)
-    return Replacement(tuple(changes), (_count(before), _count(model.parameters())))
+    return Replacement(tuple(changes), (_count_numbers(before), _count_numbers(model.parameters())))
 
 
-def _made(
+def _make_changes(
     model: nn.Module,
     chosen: Mapping[nn.Module, tuple[tuple[str, ...], nn.Module]],
     modes: Mapping[nn.Module, Mode],
     sizes: Mapping[nn.Module, Pair | None],
     on_resize: OnResize,
-    places: Mapping[StandIn, list[str]],
+    places: Mapping[PooledLayer, list[str]],
 ) -> list[Change]:
     """The stand-ins, of which the network knows nothing yet; where one fails, no layer is changed.
 
@@ -202,7 +205,7 @@ def _made(
             holder = next((holders[part] for part in parts if part in holders), None)
             with torch.inference_mode(False):
                 own = pool if holder is None else copy.deepcopy(pool)
-                standin = _standin(model, layer, own, modes[layer], on_resize, shape)
+                standin = _make_pooled_layer(model, layer, own, modes[layer], on_resize, shape)
             change = Change(names, layer, standin, holder)
             if len(parts) > 1:
                 origin = getattr(pool, "origin", None) or "as it was given"
@@ -242,9 +245,9 @@ def restore(model: nn.Module, *, optimizer: Optimizer | None = None) -> list[str
         >>> restore(model), model[0] is layer
         (['0'], True)
     """
-    model = _inside(model)
-    places = standins(model)
-    followers = _followers(places)
+    model = _unwrap_changeable(model)
+    places = find_pooled_layers(model)
+    followers = _find_optimizers(places)
     if optimizer is None and followers:
         raise ValueError(
             "optimizer: got none, wanted the one that replace was given, which holds the poolings' "
@@ -257,20 +260,22 @@ def restore(model: nn.Module, *, optimizer: Optimizer | None = None) -> list[str
         own = {standin: names for standin, names in places.items() if standin.role.turn == turn}
         for standin, names in own.items():
             for name in names:
-                _put(model, name, standin.release().to(first_number(standin, model)))
-        leaving = _without(before, model.parameters())
-        follower = next(iter(_followers(own)), None)
+                _set_module(
+                    model, name, standin.release().to(find_reference_tensor(standin, model))
+                )
+        leaving = _list_missing(before, model.parameters())
+        follower = next(iter(_find_optimizers(own)), None)
         # Where two train a part each, both are in use, and neither knows of the other's part.
         apart = optimizer in followers and not holds_any(optimizer, leaving)
         if follower is not None and (follower is optimizer or apart):
             swap_back(follower, leaving, next(iter(own)).role.slots)
         elif optimizer is not None:
             # What another one remembered of these parameters is nothing to this one.
-            _swapped(optimizer, model, before)
+            _swap_in_optimizer(optimizer, model, before)
     return [name for names in places.values() for name in names]
 
 
-def _inside(model: nn.Module) -> nn.Module:
+def _unwrap_changeable(model: nn.Module) -> nn.Module:
     """The network inside of its wrappers, all of which follow changes but one."""
     wrapper = getattr(model, "_orig_mod", model)
     if isinstance(wrapper, nn.parallel.DistributedDataParallel):
@@ -278,10 +283,10 @@ def _inside(model: nn.Module) -> nn.Module:
             "model: got a DistributedDataParallel, which knows only the parameters it was made "
             "with, wanted the network inside: change model.module, then wrap it anew"
         )
-    return network_in(model)
+    return unwrap_network(model)
 
 
-def _sizes(
+def _match_sizes(
     model: nn.Module, in_shapes: Mapping[str, Pair | None], chosen: Collection[nn.Module]
 ) -> dict[nn.Module, Pair | None]:
     """The sizes that were told, by layer; their keys mean layers as those of the poolings do."""
@@ -289,22 +294,22 @@ def _sizes(
     for key, shape in in_shapes.items():
         if shape is not None and len(shape) != 2:
             raise ValueError(f"in_shapes: got {shape} for {key}, wanted (height, width)")
-        layers = [model.get_submodule(name) for name in matching(model, key)]
+        layers = [model.get_submodule(name) for name in match_layers(model, key)]
         if not any(layer in chosen for layer in layers):
             raise ValueError(f"in_shapes: got {key!r}, wanted a layer that gets a pooling")
         found |= dict.fromkeys(layers, shape)
     return found
 
 
-def _standin(
+def _make_pooled_layer(
     model: nn.Module,
     layer: nn.Module,
     pool: nn.Module,
     mode: Mode,
     on_resize: OnResize,
     in_shape: Pair | None,
-) -> StandIn:
-    like = first_number(layer, model)
+) -> PooledLayer:
+    like = find_reference_tensor(layer, model)
     _leave_inference(pool)
     pool.to(like)
     pool, mixing = split_mixing(pool)
@@ -315,7 +320,7 @@ def _standin(
             mixing = ChannelMixing(*sizes, components, layer.groups, biased).to(like)
         elif mode == "replace" and components * sizes[0] != sizes[1]:
             project = nn.Conv2d(components * sizes[0], sizes[1], 1, bias=biased).to(like)
-    return StandIn(layer, pool, mode, project, in_shape, on_resize, mixing)
+    return PooledLayer(layer, pool, mode, project, in_shape, on_resize, mixing)
 
 
 def _leave_inference(pool: nn.Module) -> None:
@@ -330,31 +335,33 @@ def _leave_inference(pool: nn.Module) -> None:
                 module._buffers[name] = buffer.clone()
 
 
-def _put(model: nn.Module, name: str, module: nn.Module) -> None:
+def _set_module(model: nn.Module, name: str, module: nn.Module) -> None:
     parent, _, child = name.rpartition(".")
     setattr(model.get_submodule(parent), child, module)
 
 
-def _followers(places: Iterable[StandIn]) -> list[Optimizer]:
+def _find_optimizers(places: Iterable[PooledLayer]) -> list[Optimizer]:
     """The optimisers that followed the replacements and are still in use."""
     roles = (standin.role for standin in places)
     known = (role.optimizer() for role in roles if role.optimizer is not None)
     return [optimizer for optimizer in known if optimizer is not None]
 
 
-def _swapped(
+def _swap_in_optimizer(
     optimizer: Optimizer, model: nn.Module, before: list[nn.Parameter]
 ) -> tuple[Slot, ...]:
     """Has the optimiser follow a network that had the parameters `before`; gives what left it."""
-    added = {id(p) for p in _without(model.parameters(), before) if p.requires_grad}
+    added = {id(p) for p in _list_missing(model.parameters(), before) if p.requires_grad}
     coming = {name: p for name, p in model.named_parameters() if id(p) in added}
-    return swap_parameters(optimizer, _without(before, model.parameters()), coming)
+    return swap_parameters(optimizer, _list_missing(before, model.parameters()), coming)
 
 
-def _without(some: Iterable[nn.Parameter], others: Iterable[nn.Parameter]) -> list[nn.Parameter]:
+def _list_missing(
+    some: Iterable[nn.Parameter], others: Iterable[nn.Parameter]
+) -> list[nn.Parameter]:
     known = {id(p) for p in others}
     return [p for p in some if id(p) not in known]
 
 
-def _count(parameters: Iterable[nn.Parameter]) -> int:
+def _count_numbers(parameters: Iterable[nn.Parameter]) -> int:
     return sum(p.numel() for p in parameters)

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from foveapool._io import made_folder, write_text
+from foveapool._io import make_folder, write_text
 from foveapool.pooling.least_squares import Mixing
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.pooling.scatter import Scatter
@@ -24,7 +24,7 @@ FORMAT_VERSION = 1
 
 
 @dataclass(frozen=True)
-class Kept:
+class FitState:
     """What there is to keep of a fit; what was found, by the layers' names."""
 
     settings: dict[str, Any]
@@ -37,10 +37,13 @@ class Kept:
     mixings: dict[str, Mixing] = field(default_factory=dict)
 
 
-def write_folder(folder: Path, kept: Kept) -> None:
+def write_fit(folder: Path, kept: FitState) -> None:
     """Puts a fit into a folder, in the place of one that may be there."""
-    scatters, operators = _files("scatter", kept.scatters), _files("operator", kept.operators)
-    mixings = _files("mixing", kept.mixings)
+    scatters, operators = (
+        _name_files("scatter", kept.scatters),
+        _name_files("operator", kept.operators),
+    )
+    mixings = _name_files("mixing", kept.mixings)
     facts: dict[str, Any] = {
         "kind": "foveapool estimator",
         "format_version": FORMAT_VERSION,
@@ -54,8 +57,8 @@ def write_folder(folder: Path, kept: Kept) -> None:
     if kept.mode == "mix":
         facts |= {"mixing": kept.mixing, "mixings": mixings}
     text = json.dumps(facts, indent=1)  # before anything of an older fit goes
-    made_folder(folder, "a fit")
-    older = _noted_files(folder / FIT_NOTE)
+    make_folder(folder, "a fit")
+    older = _list_noted_files(folder / FIT_NOTE)
     # Gone first, written last and in one move: a folder with this file is complete.
     (folder / FIT_NOTE).unlink(missing_ok=True)
     written: list[tuple[dict[str, str], Mapping[str, Any]]] = [
@@ -72,10 +75,10 @@ def write_folder(folder: Path, kept: Kept) -> None:
         (folder / name).unlink(missing_ok=True)
 
 
-def _noted_files(note: Path) -> set[str]:
+def _list_noted_files(note: Path) -> set[str]:
     """The files that a fit in this folder has by its own note; none where it cannot be read."""
     try:
-        facts = _facts(note)
+        facts = _read_note(note)
         names = [*facts["scatters"].values(), *facts["operators"].values()]
         names += facts.get("mixings", {}).values()
         own = (name for name in names if Path(name).name == name)
@@ -84,15 +87,15 @@ def _noted_files(note: Path) -> set[str]:
         return set()
 
 
-def read_folder(folder: Path) -> Kept:
+def read_fit(folder: Path) -> FitState:
     """What `write_folder` put there."""
-    facts = _facts(folder / FIT_NOTE)
+    facts = _read_note(folder / FIT_NOTE)
     try:
         layers: list[dict[str, Any]] = [
             {key: tuple(value) if isinstance(value, list) else value for key, value in each.items()}
             for each in facts["layers"]
         ]
-        return Kept(
+        return FitState(
             facts["settings"],
             facts["mode"],
             facts["seconds"],
@@ -109,7 +112,7 @@ def read_folder(folder: Path) -> Kept:
         ) from error
 
 
-def _files(kind: str, values: Mapping[str, Any]) -> dict[str, str]:
+def _name_files(kind: str, values: Mapping[str, Any]) -> dict[str, str]:
     """The file's name for each layer; an object has one, however many layers have it."""
     files: dict[int, str] = {}
     for value in values.values():
@@ -124,7 +127,7 @@ def _load_each(
     return {name: values[file] for name, file in files.items()}
 
 
-def _facts(path: Path) -> dict[str, Any]:
+def _read_note(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file, wanted what ClosedFormPooling.save wrote")
     try:

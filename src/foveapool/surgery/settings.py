@@ -14,7 +14,7 @@ from typing import Any, Literal
 from foveapool.pooling.gram import PRECISIONS
 from foveapool.pooling.grid import Centre, windows
 from foveapool.pooling.least_squares import Mixing
-from foveapool.pooling.module import usual_window
+from foveapool.pooling.module import default_window
 from foveapool.pooling.scatter import WEIGHTINGS, Scatter
 from foveapool.pooling.solve import check_choices
 from foveapool.surgery.find import Downsampling
@@ -30,12 +30,12 @@ MIXING_STARTS: tuple[MixingStart, ...] = ("least-squares", "random")
 _LEAST = {"components": 1, "window": 0, "class_cap": 2, "num_classes": 2}
 
 
-def plain_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+def check_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings with plain Python numbers, which files can hold, for those of NumPy and torch.
 
     Raises a ValueError for the first setting that a fit could not work with.
     """
-    plain = {name: _plain(value) for name, value in settings.items()}
+    plain = {name: _as_plain(value) for name, value in settings.items()}
     if type(plain["alpha"]) not in (str, int, float):
         raise ValueError(f"alpha: got {plain['alpha']!r}, wanted a positive number or 'auto'")
     names = ("norm", "sign", "solver", "alpha_unit")
@@ -88,17 +88,17 @@ def check_mixed(mixings: Mapping[str, Mixing], mode: str, start: str) -> None:
     )
 
 
-def window_of(
+def resolve_window(
     window: Window, mode: str, in_shape: tuple[int, int], out_shape: tuple[int, int]
 ) -> int | None:
     """How far a position of a layer may look; "auto" follows the mode and the layer's stride."""
     if window != "auto":
         return window
     strides = (math.ceil(i / o) for i, o in zip(in_shape, out_shape, strict=True))
-    return usual_window(mode, max(strides))
+    return default_window(mode, max(strides))
 
 
-def components_of(components: int | None, name: str, found: Downsampling, mode: Mode) -> int:
+def resolve_components(components: int | None, name: str, found: Downsampling, mode: Mode) -> int:
     """How many components the pooling of a layer is to have; None takes as many as fit."""
     if mode == "mix":
         kernel = math.prod(found.kernel_size or (1, 1))
@@ -114,7 +114,7 @@ def components_of(components: int | None, name: str, found: Downsampling, mode: 
     return components
 
 
-def places_seen(
+def count_weights(
     scatter: Scatter, out_shape: tuple[int, int], window: int | None, centre: Centre
 ) -> int:
     """How many weights a row of the operator has."""
@@ -123,7 +123,7 @@ def places_seen(
     return windows(scatter.in_shape, out_shape, window, centre).shape[1]
 
 
-def _plain(value: Any) -> Any:
+def _as_plain(value: Any) -> Any:
     """A number without its library: an int, a float or a bool; anything else as it came."""
     if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
         value = value.item()

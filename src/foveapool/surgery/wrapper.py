@@ -19,8 +19,14 @@ from torch.optim import Optimizer
 from foveapool.pooling.functional import linear_pool2d
 from foveapool.pooling.mixing import ChannelMixing, MixingPool2d, pool_and_mix
 from foveapool.pooling.module import LinearPool2d
-from foveapool.surgery.forward import version_of
-from foveapool.surgery.geometry import POOLINGS, Pair, Unstrided, check_subsamples, out_shape_of
+from foveapool.surgery.forward import get_version
+from foveapool.surgery.geometry import (
+    POOLINGS,
+    Pair,
+    Unstrided,
+    check_subsamples,
+    measure_out_shape,
+)
 from foveapool.surgery.optimizer import Slot
 
 Mode = Literal["replace", "mix", "after"]
@@ -47,7 +53,7 @@ class Role:
     optimizer: weakref.ref[Optimizer] | None = None  # the one that followed it
 
 
-class StandIn(nn.Module):
+class PooledLayer(nn.Module):
     """Pools in the place of `original`, which is kept aside for `restore`.
 
     Mode `replace`: the pooling instead of the layer; a 1x1 convolution `project` follows where the
@@ -127,7 +133,7 @@ class StandIn(nn.Module):
     def _interpolated(self, x: Tensor, target: Pair) -> Tensor:
         pool, shape = self.pool, (x.shape[2], x.shape[3])
         learns = pool.weight.requires_grad and torch.is_grad_enabled()
-        if learns or _recorded(pool.weight):
+        if learns or _is_recorded(pool.weight):
             # Gradients have to reach the operator, and a recorded graph cannot ask whether the
             # weights changed: nothing can be kept from call to call.
             weight = pool.resized_weight(shape, target)
@@ -138,7 +144,7 @@ class StandIn(nn.Module):
     def _carried_to(self, shape: Pair, target: Pair) -> Tensor:
         """The operator for that size, computed once until the pooling's own weights change."""
         own, (source, then, copy) = self.pool.weight, self._carried_from
-        now = (version_of(own), own.dtype, own.device, own.requires_grad)
+        now = (get_version(own), own.dtype, own.device, own.requires_grad)
         # Fused optimisers leave the version as it was: where weights train, numbers are compared.
         if own is not source or now != then or (copy is not None and not torch.equal(own, copy)):
             copy = own.detach().clone() if own.requires_grad else None
@@ -161,7 +167,7 @@ class StandIn(nn.Module):
     def _seen(self, shape: Pair, channels: int) -> Pair:
         if self.stage is not None:
             return self.stage.out_shape(shape, channels)
-        return out_shape_of(self.original, shape, channels)
+        return measure_out_shape(self.original, shape, channels)
 
     def __getstate__(self) -> Mapping[str, Any]:
         """All but what can be computed again, and what an optimiser had, which knows no copies."""
@@ -174,7 +180,7 @@ class StandIn(nn.Module):
         return f"{self.role.mode} {type(self.original).__name__}"
 
 
-def _recorded(weight: Tensor) -> bool:
+def _is_recorded(weight: Tensor) -> bool:
     """Whether what is computed now is run again later, maybe with other weights."""
     captured = weight.is_cuda and torch.cuda.is_current_stream_capturing()
     return torch.compiler.is_compiling() or (captured and weight.requires_grad)
@@ -196,7 +202,7 @@ def _is_plain(value: Any) -> bool:
     return isinstance(value, (bool, int, float, str, type(None)))
 
 
-def mode_of(name: str, pool: nn.Module, mode: Mode | None) -> Mode:
+def choose_mode(name: str, pool: nn.Module, mode: Mode | None) -> Mode:
     """The mode asked for, or the one that the pooling was fitted for, which must not differ."""
     fitted: Mode | None = getattr(pool, "fitted_for", None)
     if mode and fitted and mode != fitted:
@@ -239,7 +245,7 @@ def _check_mixing(name: str, layer: nn.Conv2d, pool: nn.Module, mixing: ChannelM
 
 def check_pool(name: str, layer: nn.Module, pool: nn.Module, mode: Mode) -> None:
     """Raises a ValueError unless `pool` can stand in for `layer`."""
-    if isinstance(layer, StandIn):
+    if isinstance(layer, PooledLayer):
         raise ValueError(f"{name}: is replaced already; call restore(model) first")
     pool, mixing = split_mixing(pool)
     if mode == "mix":
@@ -284,7 +290,7 @@ def check_stage(
     check_subsamples(name, layer, in_shape or pool.in_shape, channels, model)
 
 
-def warn_of_other_holders(model: nn.Module, layers: Collection[nn.Module]) -> None:
+def warn_of_other_references(model: nn.Module, layers: Collection[nn.Module]) -> None:
     """Warns of layers that a module keeps in a plain list too, and may call from there."""
     for name, module in model.named_modules():
         for attribute, value in vars(module).items():

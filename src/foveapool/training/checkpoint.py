@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from foveapool._io import clear_leftovers, held, made_folder
+from foveapool._io import clear_leftovers, hold_lock, make_folder
 from foveapool.data.images import DataSet
 from foveapool.pooling.storage import load_tensors, save_tensors
 from foveapool.training.metrics import METRICS, EpochRecord
@@ -53,7 +53,7 @@ class RunFolder:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Holds the folder for this process; refuses where another one holds it."""
-        with held(made_folder(self.folder, "a training") / "lock"):
+        with hold_lock(make_folder(self.folder, "a training") / "lock"):
             for name in (CHECKPOINT, METRICS):
                 clear_leftovers(self.folder / name)
             yield
@@ -72,7 +72,7 @@ class RunFolder:
         if STRUCTURE in here and facts.get("torch") != torch.__version__:
             # Another version of torch may print the same network in other words.
             there[STRUCTURE] = here[STRUCTURE]
-        if found := differences(there, here):
+        if found := list_differences(there, here):
             raise UnusableCheckpoint(
                 f"{self.folder}: holds a training of another configuration: {'; '.join(found)}. "
                 f"Choose another folder, or {_AFRESH}"
@@ -95,7 +95,7 @@ class RunFolder:
 
     def clear(self) -> None:
         """Removes the checkpoint: what is noted of a new training must not stand beside an old."""
-        with disk_errors_explained(self.path):
+        with explain_disk_errors(self.path):
             self.path.unlink(missing_ok=True)
 
     def save(self, tensors: Mapping[str, Tensor], position: Position) -> None:
@@ -107,7 +107,7 @@ class RunFolder:
             "configuration": self.configuration,
             "torch": str(torch.__version__),
         }
-        with disk_errors_explained(self.path):
+        with explain_disk_errors(self.path):
             save_tensors(self.path, "checkpoint", held, facts)
 
 
@@ -124,10 +124,10 @@ def load_weights(
     """
     path = Path(folder) / CHECKPOINT
     saved, facts, position = _read(path)
-    asked = {} if data is None else shown_images(data)
+    asked = {} if data is None else describe_images(data)
     asked |= {} if seed is None else {"seed": seed}
     trained = {key: facts["configuration"].get(key) for key in asked}
-    if other := differences(trained, asked):
+    if other := list_differences(trained, asked):
         raise ValueError(
             f"{path}: holds the weights of another training: {'; '.join(other)}; wanted them with "
             "the images and the seed that they were trained with: put these back, or train again"
@@ -176,7 +176,7 @@ def _device(tensors: Mapping[str, Tensor]) -> str:
 
 
 @contextmanager
-def disk_errors_explained(path: Path) -> Iterator[None]:
+def explain_disk_errors(path: Path) -> Iterator[None]:
     """Says of a failed write which file it was and that nothing is lost."""
     try:
         yield
@@ -190,7 +190,9 @@ def disk_errors_explained(path: Path) -> Iterator[None]:
 STRUCTURE = "network.structure"  # names of tensors, and the network as torch prints it
 
 
-def configuration(network: nn.Module, data: DataSet, recipe: Recipe, seed: int) -> dict[str, Any]:
+def describe_configuration(
+    network: nn.Module, data: DataSet, recipe: Recipe, seed: int
+) -> dict[str, Any]:
     """A flat dict that JSON can hold; equal for two trainings that must end alike on one machine.
 
     The network's numbers, a fitted pooling among them, are part of it, and so are the images.
@@ -209,11 +211,11 @@ def configuration(network: nn.Module, data: DataSet, recipe: Recipe, seed: int) 
         "data.train": len(data.train),
         "data.test": len(data.test),
         "data.augmentation": augmentation,
-        **shown_images(data),
+        **describe_images(data),
     }
 
 
-def shown_images(data: DataSet) -> dict[str, Any]:
+def describe_images(data: DataSet) -> dict[str, Any]:
     """What of the data decides what a trained network is shown, and how it is judged.
 
     The name is no part of it: images may be moved, and others may come to lie in their place.
@@ -228,7 +230,7 @@ def shown_images(data: DataSet) -> dict[str, Any]:
     }
 
 
-def differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
+def list_differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
     """What differs between the configuration of a folder and the one asked for, in words."""
     keys = [*here, *(key for key in there if key not in here)]
     return [

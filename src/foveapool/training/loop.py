@@ -17,12 +17,17 @@ import torch
 from torch import nn
 
 from foveapool.data.images import DataSet
-from foveapool.training.checkpoint import Position, RunFolder, configuration, disk_errors_explained
+from foveapool.training.checkpoint import (
+    Position,
+    RunFolder,
+    describe_configuration,
+    explain_disk_errors,
+)
 from foveapool.training.metrics import EpochRecord, Metrics, Progress
-from foveapool.training.parallel import Workers, chosen_device
+from foveapool.training.parallel import Workers, choose_device
 from foveapool.training.recipe import Recipe
 from foveapool.training.state import TrainingState, set_rate
-from foveapool.training.step import error_percent
+from foveapool.training.step import measure_error
 
 
 @dataclass(frozen=True)
@@ -67,7 +72,7 @@ def train(
     checkpoint, `checkpoint_seconds` lets that many seconds pass between two. The test error is
     taken after the last epoch, with `evaluate_every` also after every so many.
     """
-    target = chosen_device(device)
+    target = choose_device(device)
     if compile and target.type != "cuda":
         raise ValueError(f"compile: got the device {target}, wanted cuda; a CPU's path is plain")
     if tensorboard and folder is None:
@@ -84,7 +89,7 @@ def train(
         stack.callback(state.release)
         run = None
         if folder is not None:
-            run = RunFolder(folder, configuration(network, data, recipe, seed))
+            run = RunFolder(folder, describe_configuration(network, data, recipe, seed))
             if workers.leads:
                 stack.enter_context(run.locked())
         saved = run.restore(state.tensors()) if run is not None and resume else None
@@ -92,7 +97,7 @@ def train(
             state.use_noise()
         position, metrics = saved or Position(), None
         if run is not None and workers.leads:
-            with disk_errors_explained(run.folder):
+            with explain_disk_errors(run.folder):
                 metrics = Metrics(run.folder, position.history, tensorboard)
             stack.callback(metrics.close)
             if saved is None:
@@ -181,7 +186,7 @@ class _Loop:
         self.position = Position(epoch + 1, 0, 0.0, (*history, record))
         self._report()
         if self.metrics is not None:
-            with disk_errors_explained(self.metrics.path):
+            with explain_disk_errors(self.metrics.path):
                 self.metrics.add(record)
         if last or time.monotonic() - self.saved_at >= self.pace.checkpoint_seconds:
             self._save(epoch)
@@ -209,7 +214,7 @@ class _Loop:
         self.state.workers.follow(list(self.state.network.buffers()))
         self._check_weights(epoch)
         try:
-            return error_percent(self.state.network, self.state.test, self.state.workers)
+            return measure_error(self.state.network, self.state.test, self.state.workers)
         except FloatingPointError as error:
             raise self._divergence(str(error), epoch) from error
 

@@ -80,7 +80,7 @@ class Progress:
 
 
 @contextmanager
-def bar(title: str) -> Iterator[Callable[[int, int, str], None]]:
+def open_bar(title: str) -> Iterator[Callable[[int, int, str], None]]:
     """A bar on the error stream with the time left; takes what is done, of how much, and a text."""
     try:
         from rich import progress as rich
@@ -106,9 +106,9 @@ def bar(title: str) -> Iterator[Callable[[int, int, str], None]]:
 
 
 @contextmanager
-def progress_bar(title: str) -> Iterator[Callable[[Progress], None]]:
+def open_progress_bar(title: str) -> Iterator[Callable[[Progress], None]]:
     """A bar for a training; gives what `train` takes as `progress`."""
-    with bar(title) as move:
+    with open_bar(title) as move:
 
         def show(progress: Progress) -> None:
             text = title

@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from foveapool.pooling.validation import distributed
+from foveapool.pooling.validation import is_distributed
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Workers:
     @classmethod
     def current(cls) -> Workers:
         """Those of the process group that is open, or this one alone."""
-        if distributed():
+        if is_distributed():
             return cls(dist.get_rank(), dist.get_world_size())
         return cls()
 
@@ -62,7 +62,7 @@ class Workers:
                 dist.broadcast(tensor, 0)
 
 
-def chosen_device(device: torch.device | str | None = None) -> torch.device:
+def choose_device(device: torch.device | str | None = None) -> torch.device:
     """The device of that name; a GPU where none is named and there is one."""
     if device is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -78,7 +78,7 @@ def chosen_device(device: torch.device | str | None = None) -> torch.device:
 
 
 @contextmanager
-def torchrun_workers(device: torch.device) -> Iterator[torch.device]:
+def join_torchrun(device: torch.device) -> Iterator[torch.device]:
     """Joins the processes that `torchrun` started; gives the device of this one.
 
     Outside of torchrun it changes nothing, so a command can always use it.

@@ -113,10 +113,10 @@ RECIPES = {
 }
 
 
-def named_recipe(name: str) -> Recipe:
+def get_recipe(name: str) -> Recipe:
     """One of the paper's recipes.
 
-    >>> named_recipe("resnet18-svhn").rate(50)
+    >>> get_recipe("resnet18-svhn").rate(50)
     0.010000000000000002
     """
     if name not in RECIPES:
@@ -125,12 +125,12 @@ def named_recipe(name: str) -> Recipe:
     return RECIPES[name]
 
 
-def paper_recipe(network: str, data: str) -> Recipe:
+def get_paper_recipe(network: str, data: str) -> Recipe:
     """The paper's recipe for a network on a data set; street digits are trained as SVHN's are."""
     families = {"cifar": "cifar", "svhn": "svhn", "street-digits": "svhn"}
     for start, family in families.items():
         if data.startswith(start):
-            return named_recipe(f"{network}-{family}")
+            return get_recipe(f"{network}-{family}")
     raise ValueError(
         f"recipe: got none, and the paper has none for {data}; wanted one of {', '.join(RECIPES)}, "
         "or a file"

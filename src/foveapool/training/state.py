@@ -10,13 +10,18 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from foveapool._eval_mode import evaluating
-from foveapool.data.batches import Feed, plain_batches, resident
+from foveapool._eval_mode import eval_mode
+from foveapool.data.batches import Feed, iterate_batches, load_resident
 from foveapool.data.images import DataSet
 from foveapool.pooling.module import LinearPool2d
 from foveapool.training.parallel import Workers
 from foveapool.training.recipe import Recipe
-from foveapool.training.step import batch_loss, compiled_batch_loss, graph_step, plain_step
+from foveapool.training.step import (
+    compile_batch_loss,
+    compute_batch_loss,
+    make_graph_step,
+    make_plain_step,
+)
 
 
 class TrainingState:
@@ -32,7 +37,7 @@ class TrainingState:
         workers: Workers,
     ) -> None:
         self.device, self.workers = device, workers
-        images, self.test = resident(data, device)
+        images, self.test = load_resident(data, device)
         self.feed = Feed(
             images, recipe.batch_size, seed, data.augmentation, workers.rank, workers.size
         )
@@ -42,7 +47,7 @@ class TrainingState:
             network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self._check_outputs(data)
         workers.follow(list(network.state_dict().values()))
-        self.optimiser = build_optimiser(network, recipe, device)
+        self.optimiser = build_optimizer(network, recipe, device)
         self.losses = torch.zeros(self.feed.steps, device=device)
         # A mask may hold infinities from the start; they say nothing of the training.
         self._finite = [t for t in network.state_dict().values() if _is_finite(t)]
@@ -56,7 +61,7 @@ class TrainingState:
         self._noise = {"noise/cpu": torch.get_rng_state()}
         if self.device.type == "cuda":
             self._noise["noise/cuda"] = torch.cuda.get_rng_state(self.device)
-        optimiser = optimiser_tensors(self.network, self.optimiser)
+        optimiser = list_optimizer_tensors(self.network, self.optimiser)
         return {
             **{f"network/{name}": tensor for name, tensor in self.network.state_dict().items()},
             **{f"optimiser/{name}": tensor for name, tensor in optimiser.items()},
@@ -72,13 +77,13 @@ class TrainingState:
 
     def step(self, compile: bool) -> Callable[[], None]:
         """One step on this state; on a GPU as a CUDA graph."""
-        loss_of = compiled_batch_loss() if compile else batch_loss
-        step = plain_step(
+        loss_of = compile_batch_loss() if compile else compute_batch_loss
+        step = make_plain_step(
             self.network, self.feed, self.optimiser, self.losses, self.workers, loss_of
         )
         if self.device.type != "cuda":
             return step
-        captured = graph_step(step, [*self.tensors().values(), self.feed.step])
+        captured = make_graph_step(step, [*self.tensors().values(), self.feed.step])
         self.use_noise()
         return captured
 
@@ -98,8 +103,8 @@ class TrainingState:
 
     def _check_outputs(self, data: DataSet) -> None:
         """Refuses a network for another number of classes, where CUDA would only say "assert"."""
-        images, _ = next(plain_batches(self.feed.images, 1))
-        with evaluating(self.network):
+        images, _ = next(iterate_batches(self.feed.images, 1))
+        with eval_mode(self.network):
             outputs = self.network(images)
         classes = len(data.train.classes)
         wanted = f"wanted (1, {classes}), one for each class of {data.name}"
@@ -127,7 +132,7 @@ def _is_finite(tensor: Tensor) -> bool:
     return tensor.is_floating_point() and bool(tensor.isfinite().all())
 
 
-def build_optimiser(network: nn.Module, recipe: Recipe, device: torch.device) -> Optimizer:
+def build_optimizer(network: nn.Module, recipe: Recipe, device: torch.device) -> Optimizer:
     """Adam or SGD over the network's trainable parameters; on a GPU fused and ready for a graph.
 
     Its rates are 0 until `set_rate`. Linear poolings are a group of their own where the recipe
@@ -158,7 +163,7 @@ def build_optimiser(network: nn.Module, recipe: Recipe, device: torch.device) ->
     optimiser.step()
     optimiser.zero_grad(set_to_none=True)
     with torch.no_grad():
-        for tensor in optimiser_tensors(network, optimiser).values():
+        for tensor in list_optimizer_tensors(network, optimiser).values():
             tensor.zero_()
     return optimiser
 
@@ -175,7 +180,7 @@ def _parts(network: nn.Module, pooling_rate: float) -> dict[float, list[nn.Param
     return found
 
 
-def optimiser_tensors(network: nn.Module, optimiser: Optimizer) -> dict[str, Tensor]:
+def list_optimizer_tensors(network: nn.Module, optimiser: Optimizer) -> dict[str, Tensor]:
     """The optimiser's state by the name of the parameter and of the quantity."""
     return {
         f"{name}/{quantity}": tensor

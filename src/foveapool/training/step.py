@@ -16,21 +16,21 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from foveapool._eval_mode import evaluating
-from foveapool.data.batches import Feed, ResidentImages, plain_batches
+from foveapool._eval_mode import eval_mode
+from foveapool.data.batches import Feed, ResidentImages, iterate_batches
 from foveapool.training.parallel import Workers
 
 WARM_UP = 3
 
 
-def batch_loss(network: nn.Module, feed: Feed) -> Tensor:
+def compute_batch_loss(network: nn.Module, feed: Feed) -> Tensor:
     """The mean cross-entropy of the batch that the feed has next."""
     images, labels = feed.batch()
     return F.cross_entropy(network(images), labels)
 
 
 @functools.cache
-def compiled_batch_loss() -> Callable[[nn.Module, Feed], Tensor]:
+def compile_batch_loss() -> Callable[[nn.Module, Feed], Tensor]:
     """`batch_loss` compiled, once for all networks and data of one shape.
 
     The network is an argument and its weights are inputs, so that the next trial finds the code
@@ -38,16 +38,16 @@ def compiled_batch_loss() -> Callable[[nn.Module, Feed], Tensor]:
     """
     # A study trains more shapes in one process than torch expects before it gives up compiling.
     torch._dynamo.config.recompile_limit = max(64, torch._dynamo.config.recompile_limit)
-    return torch.compile(batch_loss, dynamic=False)
+    return torch.compile(compute_batch_loss, dynamic=False)
 
 
-def plain_step(
+def make_plain_step(
     network: nn.Module,
     feed: Feed,
     optimiser: Optimizer,
     losses: Tensor,
     workers: Workers,
-    loss_of: Callable[[nn.Module, Feed], Tensor] = batch_loss,
+    loss_of: Callable[[nn.Module, Feed], Tensor] = compute_batch_loss,
 ) -> Callable[[], None]:
     """A step that runs as it is written: float32 on a CPU, bfloat16 autocast on a GPU.
 
@@ -73,7 +73,7 @@ def plain_step(
     return step
 
 
-def graph_step(step: Callable[[], None], touched: Iterable[Tensor]) -> Callable[[], None]:
+def make_graph_step(step: Callable[[], None], touched: Iterable[Tensor]) -> Callable[[], None]:
     """The same step as one CUDA graph, which the GPU runs without waiting for Python.
 
     Capturing runs the step a few times; `touched`, all that it changes, is put back afterwards.
@@ -95,7 +95,7 @@ def graph_step(step: Callable[[], None], touched: Iterable[Tensor]) -> Callable[
     return graph.replay
 
 
-def error_percent(
+def measure_error(
     network: nn.Module, images: ResidentImages, workers: Workers | None = None
 ) -> float:
     """The percentage of images that get another label than their own.
@@ -108,8 +108,8 @@ def error_percent(
     if not len(images):
         raise ValueError("images: got none to evaluate on, wanted 1 or more")
     counts = torch.zeros(2, dtype=torch.int64, device=images.labels.device)
-    with evaluating(network):
-        for number, (batch, labels) in enumerate(plain_batches(images)):
+    with eval_mode(network):
+        for number, (batch, labels) in enumerate(iterate_batches(images)):
             if number % workers.size == workers.rank:
                 outputs = network(batch)
                 # A class may be ruled out by -inf; the one that is chosen must be a number.

@@ -86,7 +86,7 @@ class LocalSgdPool(nn.Module):
         return f"alpha={self.alpha}"
 
 
-RIVALS: dict[str, Callable[..., nn.Module]] = {
+BASELINES: dict[str, Callable[..., nn.Module]] = {
     "average": AveragePool,
     "max": MaxPool,
     "blur": BlurPool,
@@ -109,13 +109,13 @@ RIVALS: dict[str, Callable[..., nn.Module]] = {
 }
 
 
-def rival(
+def baseline_pooling(
     name: str, channels: int, in_shape: Sequence[int], out_shape: Sequence[int], components: int = 1
 ) -> nn.Module:
     """Builds the pooling of that name for maps (B, channels, *in_shape).
 
     Args:
-        name: One of `RIVALS`.
+        name: One of `BASELINES`.
         channels: The channels of the maps.
         in_shape: Their spatial size.
         out_shape: The spatial size to pool to.
@@ -130,17 +130,17 @@ def rival(
 
     Example:
         >>> import torch
-        >>> rival("max", 3, (8, 6), (4, 3), components=2)(torch.zeros(1, 3, 8, 6)).shape
+        >>> baseline_pooling("max", 3, (8, 6), (4, 3), components=2)(torch.zeros(1, 3, 8, 6)).shape
         torch.Size([1, 6, 4, 3])
     """
-    if name not in RIVALS:
-        hint = did_you_mean(name, RIVALS, most=3) or "; choose one of these"
-        raise ValueError(f"name: got {name!r}, wanted one of {', '.join(RIVALS)}{hint}")
-    return RIVALS[name](channels, in_shape, out_shape, components)
+    if name not in BASELINES:
+        hint = did_you_mean(name, BASELINES, most=3) or "; choose one of these"
+        raise ValueError(f"name: got {name!r}, wanted one of {', '.join(BASELINES)}{hint}")
+    return BASELINES[name](channels, in_shape, out_shape, components)
 
 
 @dataclass(frozen=True)
-class Published:
+class PublishedForm:
     """Where a rival's paper puts it.
 
     Args:
@@ -155,114 +155,114 @@ class Published:
     note: str
 
 
-PUBLISHED: dict[str, Published] = {
-    "average": Published(
+PUBLISHED_FORMS: dict[str, PublishedForm] = {
+    "average": PublishedForm(
         "after-activation",
         "both",
         "Zhang 2019 compares it as the filter Rect-2, behind convolution and ReLU and before the "
         "shortcut's convolution.",
     ),
-    "max": Published(
+    "max": PublishedForm(
         "after-activation",
         "both",
         "Krizhevsky, Sutskever and Hinton 2012 pool behind convolution and ReLU; they have no "
         "residual blocks.",
     ),
-    "blur": Published(
+    "blur": PublishedForm(
         "after-activation",
         "both",
         "Zhang 2019 blurs behind convolution and ReLU, in a residual block before the second "
         "convolution and before the shortcut's.",
     ),
-    "blur-5": Published(
+    "blur-5": PublishedForm(
         "after-activation",
         "both",
         "Zhang 2019 has filters of several sizes, Tri-3 (`blur`) and Bin-5 among them, in the same "
         "places.",
     ),
-    "max-blur": Published(
+    "max-blur": PublishedForm(
         "after-activation",
         "both",
         "Zhang 2019 makes max pooling dense and blurs its result, behind convolution and ReLU.",
     ),
-    "mixed": Published(
+    "mixed": PublishedForm(
         "after-activation",
         "both",
         "Lee, Gallagher and Tu 2016 put it in the place of max pooling, behind convolution and "
         "ReLU; they have no residual blocks.",
     ),
-    "gated": Published(
+    "gated": PublishedForm(
         "after-activation",
         "both",
         "Lee, Gallagher and Tu 2016 put it in the place of max pooling, behind convolution and "
         "ReLU; they have no residual blocks.",
     ),
-    "soft": Published(
+    "soft": PublishedForm(
         "after-activation",
         "both",
         "Stergiou, Poppe and Kalliatakis 2021 put it in the place of pooling layers, behind "
         "convolution, norm and ReLU; they leave strided residual blocks as they are.",
     ),
-    "lip": Published(
+    "lip": PublishedForm(
         "after-activation",
         "both",
         "Gao, Wang and Wu 2019 pool activated maps, in a residual block on both paths, before the "
         "next convolution and before the shortcut's.",
     ),
-    "spectral": Published(
+    "spectral": PublishedForm(
         "after-activation",
         "both",
         "Rippel, Snoek and Adams 2015 put it in the place of max pooling, behind a convolution "
         "with its ReLU; they have no residual blocks.",
     ),
-    "diffstride": Published(
+    "diffstride": PublishedForm(
         "after",
         "both",
         "Riad, Teboul, Grangier and Zeghidour 2022 pool between the convolution at stride 1 and "
         "its norm, on both paths.",
     ),
-    "aps": Published(
+    "aps": PublishedForm(
         "after-activation",
         "both",
         "Chaman and Dokmanic 2021 sample behind convolution, norm and ReLU; the shortcut takes "
         "the main path's choice, before its convolution.",
     ),
-    "lps": Published(
+    "lps": PublishedForm(
         "after-activation",
         "both",
         "Rojas-Gomez, Lim, Schwing, Do and Yeh 2022 sample behind convolution, norm and ReLU; the "
         "shortcut takes the main path's choice, before its convolution.",
     ),
-    "resnet-d": Published(
+    "resnet-d": PublishedForm(
         "after",
         "shortcut",
         "He, Zhang, Zhang, Zhang, Xie and Li 2019 pool before the shortcut's convolution; the "
         "main path keeps its stride.",
     ),
-    "lrlc": Published(
+    "lrlc": PublishedForm(
         "replace",
         "main",
         "Elsayed, Ramachandran, Shlens and Kornblith 2020 put it in the place of convolutions; "
         "they have no residual blocks.",
     ),
-    "coordconv": Published(
+    "coordconv": PublishedForm(
         "replace",
         "main",
         "Liu, Lehman, Molino, Petroski Such, Frank, Sergeev and Yosinski 2018 put it in the place "
         "of convolutions.",
     ),
-    "fconv": Published(
+    "fconv": PublishedForm(
         "replace",
         "main",
         "Kayhan and van Gemert 2020 put it in the place of every convolution.",
     ),
-    "sgd": Published(
+    "sgd": PublishedForm(
         "replace",
         "both",
         "Birodkar, Mobahi, Krishnan and Bengio 2019 learn P by gradient descent in the place of "
         "the strided convolution.",
     ),
-    "sgd-local": Published(
+    "sgd-local": PublishedForm(
         "replace",
         "both",
         "Birodkar, Mobahi, Krishnan and Bengio 2019 name it but do not train it: `sgd` with their "
@@ -271,11 +271,11 @@ PUBLISHED: dict[str, Published] = {
 }
 
 
-def published_form(name: str) -> Published:
+def published_form(name: str) -> PublishedForm:
     """The form in which the rival of that name was published.
 
     Args:
-        name: A name of `RIVALS`.
+        name: A name of `BASELINES`.
 
     Returns:
         Its form, its placement in a residual block, and the source.
@@ -286,7 +286,7 @@ def published_form(name: str) -> Published:
     >>> published_form("blur").form, published_form("resnet-d").placement
     ('after-activation', 'shortcut')
     """
-    if name not in PUBLISHED:
-        hint = did_you_mean(name, PUBLISHED, most=3) or "; choose one of these"
-        raise ValueError(f"name: got {name!r}, wanted one of {', '.join(PUBLISHED)}{hint}")
-    return PUBLISHED[name]
+    if name not in PUBLISHED_FORMS:
+        hint = did_you_mean(name, PUBLISHED_FORMS, most=3) or "; choose one of these"
+        raise ValueError(f"name: got {name!r}, wanted one of {', '.join(PUBLISHED_FORMS)}{hint}")
+    return PUBLISHED_FORMS[name]

@@ -46,7 +46,7 @@ def split_blocks(maps: Tensor, strides: tuple[int, int]) -> Tensor:
     return split.transpose(-3, -2).flatten(-2)
 
 
-class Rival(nn.Module):
+class Baseline(nn.Module):
     """Checks sizes, pools by `pool`, and gives the pooled channels `components` times.
 
     `strides` are the height and width of the block of input pixels behind one output pixel.
@@ -88,25 +88,27 @@ class Rival(nn.Module):
         return f"{self.channels}, {self.in_shape}, {self.out_shape}, components={self.components}"
 
 
-def _blocks(
+def _split_with_mask(
     maps: Tensor, strides: tuple[int, int], out_shape: tuple[int, int]
 ) -> tuple[Tensor, Tensor]:
     """The values of each block, (B, C, H', W', n), and which of them are real, (H', W', n).
 
     Blocks that the lower or right edge cuts short are filled with zeros that the mask denies.
     """
-    filling = _filling(maps, strides, out_shape)
+    filling = _missing_pixels(maps, strides, out_shape)
     real = torch.ones(maps.shape[-2:], dtype=torch.bool, device=maps.device)
     return split_blocks(F.pad(maps, filling), strides), split_blocks(F.pad(real, filling), strides)
 
 
-def _filling(maps: Tensor, strides: tuple[int, int], out_shape: tuple[int, int]) -> list[int]:
+def _missing_pixels(
+    maps: Tensor, strides: tuple[int, int], out_shape: tuple[int, int]
+) -> list[int]:
     """What is missing at the right and below for whole blocks, as `F.pad` wants it."""
     (height, width), (rows, columns) = strides, out_shape
     return [0, columns * width - maps.shape[-1], 0, rows * height - maps.shape[-2]]
 
 
-def _weighted(values: Tensor, logits: Tensor, mask: Tensor) -> Tensor:
+def _average_by_logits(values: Tensor, logits: Tensor, mask: Tensor) -> Tensor:
     """The block's average with weights exp(logits), (B, C, H', W'), in the dtype of `values`."""
     # bfloat16 has 8 bits: exponentials and their sum need the wider type.
     wide = torch.promote_types(logits.dtype, torch.float32)
@@ -114,7 +116,7 @@ def _weighted(values: Tensor, logits: Tensor, mask: Tensor) -> Tensor:
     return (weights * values.to(wide)).sum(-1).to(values.dtype)
 
 
-def _between(maps: Tensor, strides: tuple[int, int], share: Tensor) -> Tensor:
+def _mix_max_and_average(maps: Tensor, strides: tuple[int, int], share: Tensor) -> Tensor:
     """`share * max + (1 - share) * average` of each block, (B, C, H', W')."""
     share = share.to(maps.dtype)
     largest = F.max_pool2d(maps, strides, ceil_mode=True)
@@ -135,7 +137,7 @@ def _filter_matrix(taps: Sequence[int], inputs: int, outputs: int, stride: int) 
     return matrix
 
 
-class AveragePool(Rival):
+class AveragePool(Baseline):
     """The mean of each block."""
 
     def pool(self, maps: Tensor) -> Tensor:
@@ -143,14 +145,14 @@ class AveragePool(Rival):
         return F.avg_pool2d(maps, self.strides, ceil_mode=True)
 
 
-class MaxPool(Rival):
+class MaxPool(Baseline):
     """The largest value of each block."""
 
     def pool(self, maps: Tensor) -> Tensor:
         return F.max_pool2d(maps, self.strides, ceil_mode=True)
 
 
-class BlurPool(Rival):
+class BlurPool(Baseline):
     """A binomial 3 x 3 filter, then every s-th pixel.
 
     Zhang 2019, "Making Convolutional Networks Shift-Invariant Again".
@@ -212,11 +214,11 @@ class MaxBlurPool(BlurPool):
         return (rows - 1) * height + 1, (columns - 1) * width + 1
 
     def pool(self, maps: Tensor) -> Tensor:
-        filled = F.pad(maps, _filling(maps, self.strides, self.out_shape), value=-math.inf)
+        filled = F.pad(maps, _missing_pixels(maps, self.strides, self.out_shape), value=-math.inf)
         return super().pool(F.max_pool2d(filled, self.strides, stride=1))
 
 
-class MixedPool(Rival):
+class MixedPool(Baseline):
     """`a max + (1 - a) average` with one learned a = sigmoid(logit) for the layer, at first 1/2.
 
     Lee, Gallagher and Tu 2016, "Generalizing Pooling Functions in Convolutional Neural Networks".
@@ -229,10 +231,10 @@ class MixedPool(Rival):
         self.logit = nn.Parameter(torch.zeros(()))
 
     def pool(self, maps: Tensor) -> Tensor:
-        return _between(maps, self.strides, self.logit.sigmoid())
+        return _mix_max_and_average(maps, self.strides, self.logit.sigmoid())
 
 
-class GatedPool(Rival):
+class GatedPool(Baseline):
     """As mixed, but a = sigmoid(w . block) answers to the block; one mask w for the layer.
 
     Lee, Gallagher and Tu 2016, as above; w is shared by all channels and starts at 0.
@@ -246,22 +248,22 @@ class GatedPool(Rival):
 
     def pool(self, maps: Tensor) -> Tensor:
         # Pixels outside the map are 0 and add nothing to the product.
-        values, _ = _blocks(maps, self.strides, self.out_shape)
-        return _between(maps, self.strides, (values @ self.gate).sigmoid())
+        values, _ = _split_with_mask(maps, self.strides, self.out_shape)
+        return _mix_max_and_average(maps, self.strides, (values @ self.gate).sigmoid())
 
 
-class SoftPool(Rival):
+class SoftPool(Baseline):
     """The block's average with weights exp(x).
 
     Stergiou, Poppe and Kalliatakis 2021, "Refining Activation Downsampling with SoftPool".
     """
 
     def pool(self, maps: Tensor) -> Tensor:
-        values, mask = _blocks(maps, self.strides, self.out_shape)
-        return _weighted(values, values, mask)
+        values, mask = _split_with_mask(maps, self.strides, self.out_shape)
+        return _average_by_logits(values, values, mask)
 
 
-class LocalImportancePool(Rival):
+class LocalImportancePool(Baseline):
     """The block's average with weights exp(G(x)), G learned.
 
     Gao, Wang and Wu 2019, "LIP: Local Importance-based Pooling". G is the paper's projection form:
@@ -286,8 +288,8 @@ class LocalImportancePool(Rival):
         if len(maps) and self.in_shape != (1, 1):
             normed = self.norm(normed)
         wide = torch.promote_types(normed.dtype, torch.float32)
-        logits, mask = _blocks(
+        logits, mask = _split_with_mask(
             self.COEFFICIENT * normed.to(wide).sigmoid(), self.strides, self.out_shape
         )
-        values, _ = _blocks(maps, self.strides, self.out_shape)
-        return _weighted(values, logits, mask)
+        values, _ = _split_with_mask(maps, self.strides, self.out_shape)
+        return _average_by_logits(values, logits, mask)

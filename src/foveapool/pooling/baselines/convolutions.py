@@ -13,10 +13,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from foveapool.pooling.baselines.blocks import Rival
+from foveapool.pooling.baselines.blocks import Baseline
 
 
-class ConvolvingRival(Rival):
+class ConvolutionBaseline(Baseline):
     """Checks sizes, and gives what `pool` makes of the maps: all components at once."""
 
     def forward(self, maps: Tensor) -> Tensor:
@@ -24,7 +24,7 @@ class ConvolvingRival(Rival):
         return self.pool(maps)
 
 
-class LowRankConvolution(ConvolvingRival):
+class LowRankConvolution(ConvolutionBaseline):
     """A convolution whose kernel is another mean of `rank` kernels at each place.
 
     Elsayed, Ramachandran, Shlens and Kornblith 2020, "Revisiting Spatial Invariance with Low-Rank
@@ -79,7 +79,7 @@ class LowRankConvolution(ConvolvingRival):
         return f"{super().extra_repr()}, rank={self.rank}"
 
 
-class CoordConvolution(ConvolvingRival):
+class CoordConvolution(ConvolutionBaseline):
     """A convolution of the maps and of two more channels: each pixel's row and column, -1 to 1.
 
     Liu et al. 2018, "An Intriguing Failing of Convolutional Neural Networks and the CoordConv
@@ -114,7 +114,7 @@ class CoordConvolution(ConvolvingRival):
         )
 
 
-class FullConvolution(ConvolvingRival):
+class FullConvolution(ConvolutionBaseline):
     """A convolution in which every weight meets every pixel that its stride can bring it to.
 
     Kayhan and van Gemert 2020, "On Translation Invariance in CNNs: Convolutional Layers can

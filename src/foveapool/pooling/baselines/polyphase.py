@@ -12,10 +12,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from foveapool.pooling.baselines.blocks import Rival, split_blocks
+from foveapool.pooling.baselines.blocks import Baseline, split_blocks
 
 
-class PolyphasePool(Rival):
+class PolyphasePool(Baseline):
     """Keeps the phase that it is told, else the first; what rivals of this kind have in common.
 
     Blocks that the lower or right edge cuts short go on with the first rows and columns, as the

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from foveapool.pooling.baselines.blocks import Rival
+from foveapool.pooling.baselines.blocks import Baseline
 
 
-class SpectralPool(Rival):
+class SpectralPool(Baseline):
     """The map's low frequencies, as many as the output can hold, seen as a smaller map.
 
     Rippel, Snoek and Adams 2015, "Spectral Representations for Convolutional Neural Networks".

@@ -61,7 +61,7 @@ def solve_krylov(
         rank = pencil.matrices.rank or pencil.size
         plenty = rank >= 2 * lanczos.FIRST_STEPS * start.shape[1]
         if pencil.diagonal.device.type == "cpu" and pencil.size <= SMALL and plenty:
-            pairs, finished = lanczos.iterate(pencil, components, tolerance, start)
+            pairs, finished = lanczos.iterate_lanczos(pencil, components, tolerance, start)
         else:
             pairs, finished = _iterate(pencil, components, tolerance, start, largest)
     except torch.linalg.LinAlgError:

@@ -35,7 +35,7 @@ ROUNDS = 20
 SAME = 1e-3
 
 
-def iterate(
+def iterate_lanczos(
     pencil: Pencil, components: int, tolerance: float, start: Tensor
 ) -> tuple[Eigenpairs, Tensor]:
     """The best pairs found, and for which places (b,) they are good enough."""
