@@ -31,9 +31,9 @@ from foveapool.training.recipe import get_paper_recipe
 
 CHOICES = {
     "": "l2, as it is by default",
-    "normalise False": "channels not normalised",
+    "normalize False": "channels not normalized",
     "weighting frequency": "classes weighted by their frequency",
-    "centre aligned": "centres in the middle of blocks",
+    "center aligned": "centers in the middle of blocks",
     "sign sum": "signs by the sum of a row",
 }
 AUTO = "auto"

@@ -33,7 +33,7 @@ STATISTICS = {
 
 
 def roughness(images: Tensor) -> float:
-    """The energy of the 4-neighbour Laplacian inside the images."""
+    """The energy of the 4-neighbor Laplacian inside the images."""
     values = images.double()
     around = values[:, :-2, 1:-1] + values[:, 2:, 1:-1]
     around += values[:, 1:-1, :-2] + values[:, 1:-1, 2:]

@@ -1,7 +1,7 @@
 """What do the two passes of a fit cost beside the network's own forward passes?
 
 The paper's CNN on street digits, solving apart. In turn, several times: two bare forward passes
-that end at the layer, and the two passes of a fit there; the ratio is of neighbours in time. Adds
+that end at the layer, and the two passes of a fit there; the ratio is of neighbors in time. Adds
 rows to results/passes.csv (`--out`).
 """
 

@@ -33,14 +33,14 @@ def random_images(count: int, seed: int) -> Images:
 
 
 def eager_epochs(network_name: str, data: DataSet, recipe: Recipe) -> list[float]:
-    """Seconds of each epoch of a plain loop: float32 with TF32, torch's default optimiser."""
+    """Seconds of each epoch of a plain loop: float32 with TF32, torch's default optimizer."""
     torch.set_float32_matmul_precision("high")
     network = build_network(network_name, seed=0).cuda()
     options = {"lr": recipe.lr, "weight_decay": recipe.weight_decay}
-    if recipe.optimiser == "adam":
-        optimiser: torch.optim.Optimizer = torch.optim.Adam(network.parameters(), **options)
+    if recipe.optimizer == "adam":
+        optimizer: torch.optim.Optimizer = torch.optim.Adam(network.parameters(), **options)
     else:
-        optimiser = torch.optim.SGD(network.parameters(), momentum=recipe.momentum, **options)
+        optimizer = torch.optim.SGD(network.parameters(), momentum=recipe.momentum, **options)
     feed = Feed(load_resident(data, "cuda")[0], recipe.batch_size, 0, data.augmentation)
     seconds = []
     for epoch in range(recipe.epochs):
@@ -50,9 +50,9 @@ def eager_epochs(network_name: str, data: DataSet, recipe: Recipe) -> list[float
         for _ in range(feed.steps):
             images, labels = feed.batch()
             loss = F.cross_entropy(network(images.contiguous()), labels)
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             loss.backward()
-            optimiser.step()
+            optimizer.step()
             feed.step.add_(1)
         torch.cuda.synchronize()
         seconds.append(time.perf_counter() - begin)

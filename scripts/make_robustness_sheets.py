@@ -69,7 +69,7 @@ def main() -> None:
         ("corruptions", corruption_rows(image)),
         ("perturbations", perturbation_rows(image)),
     ):
-        # 256 colours halve the file, and no eye sees it at this size.
+        # 256 colors halve the file, and no eye sees it at this size.
         sheet(rows).quantize(256, kmeans=4).save(asked.folder / f"{name}.png", optimize=True)
 
 

@@ -28,9 +28,9 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=8)
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
-    # 256 colours halve the file, and no eye sees it at this size.
-    colours = sheet(asked.rows, asked.seed).quantize(256, kmeans=4)
-    colours.save(asked.file, optimize=True)
+    # 256 colors halve the file, and no eye sees it at this size.
+    colors = sheet(asked.rows, asked.seed).quantize(256, kmeans=4)
+    colors.save(asked.file, optimize=True)
 
 
 if __name__ == "__main__":

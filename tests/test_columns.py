@@ -24,7 +24,7 @@ def test_what_is_usual_is_what_a_pooling_has_by_itself(form):
         facts = asdict(Pool(pooling, 3, form=form))
         usual = {
             **DEFAULTS,
-            "centre": default_center(facts),
+            "center": default_center(facts),
             "components": default_components(facts),
             # How local it is stands in a table of several forms: it is told where it is not all.
             "window": 2 if form.startswith("after") else DEFAULTS["window"],

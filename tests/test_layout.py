@@ -17,26 +17,46 @@ LONGEST = 500
 
 # A room is a folder or a module directly under the package, with the rooms it may know.
 # "foveapool" is the package itself: importing it from a room below would close a circle.
-PARTS = {"_io", "_eval_mode", "_suggest", "pooling", "surgery", "networks", "data", "training"}
+PARTS = {
+    "_io",
+    "_stored_names",
+    "_eval_mode",
+    "_suggest",
+    "pooling",
+    "surgery",
+    "networks",
+    "data",
+    "training",
+}
 PARTS |= {"robustness", "known_trainings", "labels", "records", "runs", "statistics", "tabular"}
 ROOMS = {
     "_io": set(),
     "_eval_mode": set(),
+    "_stored_names": set(),
     "_suggest": set(),
     "tabular": set(),
-    "pooling": {"_io", "_suggest"},
-    "surgery": {"_io", "_eval_mode", "pooling"},
+    "pooling": {"_io", "_stored_names", "_suggest"},
+    "surgery": {"_io", "_stored_names", "_eval_mode", "pooling"},
     "networks": {"_suggest", "pooling"},
     "data": {"_io", "_suggest"},
-    "training": {"_io", "_eval_mode", "_suggest", "data", "pooling"},
-    "robustness": {"_io", "_eval_mode", "_suggest", "tabular"},
+    "training": {"_io", "_stored_names", "_eval_mode", "_suggest", "data", "pooling"},
+    "robustness": {"_io", "_stored_names", "_eval_mode", "_suggest", "tabular"},
     "records": set(),
-    "labels": {"records"},
+    "labels": {"_stored_names", "records"},
     "statistics": {"records"},
     "runs": {"_io"},
     "known_trainings": {"_io", "runs"},
     "study": PARTS,
-    "report": {"_io", "labels", "pooling", "records", "runs", "statistics", "tabular"},
+    "report": {
+        "_io",
+        "_stored_names",
+        "labels",
+        "pooling",
+        "records",
+        "runs",
+        "statistics",
+        "tabular",
+    },
     "foveapool": PARTS | {"study", "report"},
     "demo": PARTS | {"study", "report", "foveapool"},
     "cli": PARTS | {"study", "report", "foveapool", "demo"},

@@ -9,17 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
+from foveapool._stored_names import from_stored
 from foveapool.records import Row
 
 Facts = Mapping[str, Any]
 
 BASELINE = "baseline"
 # Choices of a pooling that go without saying; a place looks at the whole map unless told. How many
-# components and which centre do so depends on the form.
+# components and which center do so depends on the form.
 DEFAULTS = {
-    "normalise": True,
+    "normalize": True,
     "weighting": "balanced",
-    "sign": "neighbour",
+    "sign": "neighbor",
     "class_cap": 10_000,
     "window": None,
 }
@@ -78,7 +79,7 @@ def format_number(value: Any) -> str:
 
 
 def default_center(pool: Facts) -> str:
-    """The centre that goes without saying: behind a convolution, where that has its output."""
+    """The center that goes without saying: behind a convolution, where that has its output."""
     return "first" if pool.get("form", REPLACE).startswith("after") else "paper"
 
 
@@ -91,7 +92,8 @@ def default_components(pool: Facts) -> int:
 
 def list_unusual(pool: Facts) -> dict[str, Any]:
     """Those of a closed form's choices that do not go without saying, beside the columns."""
-    usual = {**DEFAULTS, "centre": default_center(pool)}
+    pool = from_stored(pool)
+    usual = {**DEFAULTS, "center": default_center(pool)}
     return {key: pool[key] for key in usual if pool.get(key, usual[key]) != usual[key]}
 
 

@@ -69,7 +69,7 @@ def browser(chromium):
     """The browser, wide and light; whatever the page logged as an error fails the test."""
     chromium.get_log("browser")
     resize(chromium, 1280)
-    colours(chromium, "light")
+    colors(chromium, "light")
     yield chromium
     errors = [entry for entry in chromium.get_log("browser") if entry["level"] == "SEVERE"]
     assert errors == []
@@ -87,7 +87,7 @@ def resize(browser, width, height=900):
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
 
 
-def colours(browser, scheme):
+def colors(browser, scheme):
     """Tells the page that its reader likes it light or dark."""
     feature = {"name": "prefers-color-scheme", "value": scheme}
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})

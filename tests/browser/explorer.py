@@ -7,7 +7,7 @@ from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
-# The colours at the middle of every cell of a canvas that shows rows x columns.
+# The colors at the middle of every cell of a canvas that shows rows x columns.
 _CELLS = """
 const [canvas, rows, columns] = arguments;
 const context = canvas.getContext("2d");
@@ -66,7 +66,7 @@ class Explorer:
         return row - 1, column - 1
 
     def drawn_weights(self, component, rows, columns):
-        """The weights that the colours stand for, by the legend that the page draws beside."""
+        """The weights that the colors stand for, by the legend that the page draws beside."""
         canvas = self.find(f'canvas[data-component="{component}"]')
         legend = self.find('[data-part="legend"]')
         steps = self.browser.execute_script("return arguments[0].width", legend)

@@ -41,7 +41,7 @@ def assert_drawn(explorer, alpha, place):
     for component in (0, 1):
         wanted = weights(alpha, place, component)
         drawn, limit = explorer.drawn_weights(component, *IN)
-        # Half a step of the row's 8 bits, and a step of the colours to each side.
+        # Half a step of the row's 8 bits, and a step of the colors to each side.
         allowed = np.abs(wanted).max() / 254 + 1.5 * limit / 127
         np.testing.assert_allclose(drawn, wanted.clip(-limit, limit), atol=allowed)
         assert np.abs(drawn).max() > 20 * limit / 127  # not all of it is white
@@ -194,14 +194,14 @@ def test_another_family_has_its_own_maps(explorer):
 
 
 def test_what_lies_beneath_can_be_chosen(explorer):
-    def colours():
+    def colors():
         script = "return arguments[0].toDataURL()"
         return explorer.browser.execute_script(script, explorer.find("canvas[data-component]"))
 
-    seen = {colours()}
+    seen = {colors()}
     for control, value in (("beneath", "image"), ("beneath", "none"), ("marks", None)):
         explorer.choose(control, value)
-        seen.add(colours())
+        seen.add(colors())
     assert len(seen) == 4
 
 

@@ -13,7 +13,7 @@ from foveapool.report.page import write_summaries
 from foveapool.report.run_summary import Curve, Family, RunSummary
 from foveapool.report.sources import EXAMPLE, summarize_example
 
-from .conftest import ROOT, colours, resize
+from .conftest import ROOT, colors, resize
 from .explorer import Explorer
 
 pytestmark = pytest.mark.browser
@@ -88,7 +88,7 @@ def test_it_opens_from_disk_and_asks_for_nothing(browser, pages, name):
 @pytest.mark.parametrize("name", ["example", "study", "comparison"])
 def test_it_fits_phones_tablets_and_desks(browser, pages, name, scheme):
     SHOTS.mkdir(parents=True, exist_ok=True)
-    colours(browser, scheme)
+    colors(browser, scheme)
     for width in WIDTHS:
         resize(browser, width)
         opened(browser, pages[name])
@@ -103,7 +103,7 @@ def test_it_fits_phones_tablets_and_desks(browser, pages, name, scheme):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("name", ["example", "study", "comparison", "empty"])
 def test_axe_finds_nothing_serious(browser, pages, axe, name, scheme):
-    colours(browser, scheme)
+    colors(browser, scheme)
     opened(browser, pages[name])
     for folded in browser.find_elements(By.TAG_NAME, "summary"):
         browser.execute_script("arguments[0].click()", folded)
@@ -117,7 +117,7 @@ def test_axe_finds_nothing_serious(browser, pages, axe, name, scheme):
     assert grave == [] and len(found["passes"]) > 10
 
 
-def test_the_colours_can_be_chosen_against_the_systems(browser, pages):
+def test_the_colors_can_be_chosen_against_the_systems(browser, pages):
     opened(browser, pages["example"])
 
     def paper():
@@ -130,7 +130,7 @@ def test_the_colours_can_be_chosen_against_the_systems(browser, pages):
     light = (paper(), map_())
 
     def shown(is_light):
-        # A browser tells of other colours, and the page draws with them, a frame later.
+        # A browser tells of other colors, and the page draws with them, a frame later.
         def holds(_):
             now = (paper(), map_())
             return now == light if is_light else now[0] != light[0] and now[1] != light[1]
@@ -141,7 +141,7 @@ def test_the_colours_can_be_chosen_against_the_systems(browser, pages):
         radio = browser.find_element(By.CSS_SELECTOR, f'.theme [value="{value}"]')
         browser.execute_script("arguments[0].click()", radio)
         shown(is_light)
-    colours(browser, "dark")
+    colors(browser, "dark")
     shown(is_light=False)
 
 

@@ -88,8 +88,8 @@ def test_names_of_layers_stay_whole_in_a_pipe(tmp_path):
             "RuntimeError: Given groups=1",
         ),
         (
-            ("layers", "network.py:small", "--options", '{"colour": 1}'),
-            "network.py:small cannot be made with {'colour': 1}: TypeError",
+            ("layers", "network.py:small", "--options", '{"color": 1}'),
+            "network.py:small cannot be made with {'color': 1}: TypeError",
         ),
         (("fit", "nowhere"), "wanted a run folder of `foveapool train`"),
     ],

@@ -70,11 +70,11 @@ def test_flags_stand_over_a_file_and_that_over_the_paper(tmp_path):
         "resnet18", "cifar10"
     )
     path = tmp_path / "mine.toml"
-    path.write_text('optimiser = "adam"\nlr = 0.5\nepochs = 7\n')
+    path.write_text('optimizer = "adam"\nlr = 0.5\nepochs = 7\n')
     found = command._recipe(str(path), "cnn", "svhn", {**flags, "lr": 0.25, "milestones": (3,)})
     assert found == Recipe("adam", 0.25, 7, milestones=(3,))
     named = command._recipe("cnn-cifar", "resnet18", "svhn", {**flags, "epochs": 1})
-    assert (named.optimiser, named.epochs) == ("adam", 1)
+    assert (named.optimizer, named.epochs) == ("adam", 1)
 
 
 def test_milestones_go_with_the_epochs_unless_they_are_given(tmp_path):
@@ -82,7 +82,7 @@ def test_milestones_go_with_the_epochs_unless_they_are_given(tmp_path):
     shorter = command._recipe(None, "resnet18", "svhn", {**flags, "epochs": 15})
     assert (shorter.epochs, shorter.milestones) == (15, (5, 10))
     path = tmp_path / "mine.toml"
-    path.write_text('optimiser = "sgd"\nlr = 0.5\nepochs = 10\nmilestones = [4]\n')
+    path.write_text('optimizer = "sgd"\nlr = 0.5\nepochs = 10\nmilestones = [4]\n')
     assert command._recipe(str(path), "cnn", "svhn", flags).milestones == (4,)
     for milestones, wanted in ((None, (8,)), ((3,), (3,))):
         given = {**flags, "epochs": 20, "milestones": milestones}
@@ -196,6 +196,6 @@ def test_the_layout_of_data_of_ones_own_is_in_the_help():
 
 
 def test_training_that_diverges_says_where(tmp_path):
-    given = ("cnn", "svhn", *QUICK, "--out", tmp_path, "--optimiser", "sgd", "--lr", "1e30")
+    given = ("cnn", "svhn", *QUICK, "--out", tmp_path, "--optimizer", "sgd", "--lr", "1e30")
     result = run(*given)
     assert result.exit_code == 2 and "in epoch 1, step" in result.stderr

@@ -1,4 +1,4 @@
-"""Batches: every image once an epoch, moved and mirrored as planned, normalised as in the paper."""
+"""Batches: every image once an epoch, moved and mirrored as planned, normalized as in the paper."""
 
 import weakref
 
@@ -25,8 +25,8 @@ def images(count, seed=0):
     return Images(pixels, torch.arange(count) % 3, CLASSES)
 
 
-def toy(normalisation="channel", augmentation=None, train=20):
-    return DataSet("toy", images(train), images(7, seed=1), normalisation, augmentation)
+def toy(normalization="channel", augmentation=None, train=20):
+    return DataSet("toy", images(train), images(7, seed=1), normalization, augmentation)
 
 
 def whole(part):
@@ -34,7 +34,7 @@ def whole(part):
     return torch.cat([x for x, _ in batches]), torch.cat([y for _, y in batches])
 
 
-def test_channels_are_normalised_by_the_training_images_alone():
+def test_channels_are_normalized_by_the_training_images_alone():
     data = toy("channel")
     train, test = (whole(part)[0] for part in load_resident(data, "cpu"))
     torch.testing.assert_close(train.mean((0, 2, 3)), torch.zeros(3), atol=1e-5, rtol=0)
@@ -45,7 +45,7 @@ def test_channels_are_normalised_by_the_training_images_alone():
     torch.testing.assert_close(test, wanted, atol=1e-5, rtol=1e-5)
 
 
-def test_images_are_normalised_each_by_itself():
+def test_images_are_normalized_each_by_itself():
     data = toy("image")
     for part, source in zip(load_resident(data, "cpu"), (data.train, data.test), strict=True):
         x, y = whole(part)
@@ -78,10 +78,10 @@ def test_statistics_of_many_images_are_exact_and_take_little_memory(monkeypatch)
     assert torch.equal(train.scale.flatten(), torch.from_numpy(1 / deviation).float())
 
 
-@pytest.mark.parametrize("normalisation", ["channel", "image"])
-def test_an_image_that_does_not_vary_becomes_zero(normalisation):
+@pytest.mark.parametrize("normalization", ["channel", "image"])
+def test_an_image_that_does_not_vary_becomes_zero(normalization):
     flat = Images(torch.full((4, 3, 8, 6), 90, dtype=torch.uint8), torch.zeros(4).long(), CLASSES)
-    train, _ = load_resident(DataSet("flat", flat, flat, normalisation, None), "cpu")
+    train, _ = load_resident(DataSet("flat", flat, flat, normalization, None), "cpu")
     assert whole(train)[0].abs().max() < 1e-5
 
 
@@ -103,9 +103,9 @@ def test_without_augmentation_a_plan_moves_nothing():
     assert unmirrored[:, 3].sum() == 0 and unmirrored[:, 1:3].abs().sum() > 0
 
 
-@pytest.mark.parametrize("normalisation", ["channel", "image"])
-def test_a_batch_is_padded_with_zeros_cropped_and_mirrored(normalisation):
-    train, _ = load_resident(toy(normalisation), "cpu")
+@pytest.mark.parametrize("normalization", ["channel", "image"])
+def test_a_batch_is_padded_with_zeros_cropped_and_mirrored(normalization):
+    train, _ = load_resident(toy(normalization), "cpu")
     plain = whole(train)[0]
     plan = draw_epoch_plan(20, 3, 0, Augmentation(pad=2))
     got, labels = assemble_batch(train, plan, augmented=True)
@@ -158,6 +158,6 @@ def test_a_batch_that_cannot_be_is_refused(batch_size, ranks, message):
         Feed(train, batch_size, 0, ranks=ranks)
 
 
-def test_an_unknown_normalisation_is_refused():
-    with pytest.raises(ValueError, match=r"toy: got the normalisation 'pixel', wanted channel"):
+def test_an_unknown_normalization_is_refused():
+    with pytest.raises(ValueError, match=r"toy: got the normalization 'pixel', wanted channel"):
         load_resident(toy("pixel"), "cpu")

@@ -36,7 +36,7 @@ def test_cifar10_comes_back_to_the_last_bit(tmp_path, edition, below):
     assert data.train.labels.tolist() + data.test.labels.tolist() == labels.tolist()
     assert (len(data.train), len(data.test)) == (20, 10)
     assert data.train.classes[3] == "cat"
-    assert (data.normalisation, data.augmentation) == ("channel", Augmentation(pad=4, flip=True))
+    assert (data.normalization, data.augmentation) == ("channel", Augmentation(pad=4, flip=True))
 
 
 @pytest.mark.parametrize("edition", EDITIONS)

@@ -41,7 +41,7 @@ def test_images_come_back_in_the_order_of_classes_and_names(root):
     assert data.train.labels.tolist() == [0, 0, 1]
     assert data.test.labels.tolist() == [0, 1]
     assert data.train.classes == ("cat", "dog")
-    assert (data.normalisation, data.augmentation) == ("channel", None)
+    assert (data.normalization, data.augmentation) == ("channel", None)
 
 
 def test_what_systems_and_editors_hide_beside_images_is_passed_over(root):

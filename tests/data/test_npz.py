@@ -157,4 +157,4 @@ def test_a_packed_set_comes_back_with_its_treatment(tmp_path):
     again = read_npz(tmp_path / "new" / "some.npz")
     assert torch.equal(again.train.images, images) and len(again.test) == 2
     assert torch.equal(again.train.labels, part.labels) and again.train.classes == part.classes
-    assert again.normalisation == "image" and again.augmentation == Augmentation(3, False)
+    assert again.normalization == "image" and again.augmentation == Augmentation(3, False)

@@ -42,7 +42,7 @@ def root(tmp_path, monkeypatch) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("name", "train", "test", "normalisation", "augmented"),
+    ("name", "train", "test", "normalization", "augmented"),
     [
         ("cifar10", 20, 10, "channel", True),
         ("cifar100", 100, 100, "channel", True),
@@ -51,11 +51,11 @@ def root(tmp_path, monkeypatch) -> Path:
     ],
 )
 def test_published_sets_load_with_the_treatment_of_the_paper(
-    root, name, train, test, normalisation, augmented
+    root, name, train, test, normalization, augmented
 ):
     data = load_data(name, root)
     assert (data.name, len(data.train), len(data.test)) == (name, train, test)
-    assert (data.normalisation, data.augmentation is not None) == (normalisation, augmented)
+    assert (data.normalization, data.augmentation is not None) == (normalization, augmented)
 
 
 def test_the_reduced_set_is_drawn_by_seed_and_tested_on_everything(root):
@@ -71,7 +71,7 @@ def test_the_reduced_set_is_drawn_by_seed_and_tested_on_everything(root):
 def test_street_digits_share_one_test_set_and_no_image():
     options = {"train_size": 30, "test_size": 20}
     zero, one = (load_data("street-digits", data_seed=seed, **options) for seed in (0, 1))
-    assert (len(zero.train), len(zero.test), zero.normalisation) == (30, 20, "image")
+    assert (len(zero.train), len(zero.test), zero.normalization) == (30, 20, "image")
     assert torch.equal(zero.test.images, one.test.images)
     assert not torch.equal(zero.train.images, one.train.images)
     assert not torch.equal(zero.train.images[:20], zero.test.images)

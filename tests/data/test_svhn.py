@@ -21,7 +21,7 @@ def test_svhn_comes_back_to_the_last_bit(tmp_path, below):
     assert np.array_equal(data.test.images, images[60:])
     assert data.train.labels.tolist() + data.test.labels.tolist() == labels.tolist()
     assert data.train.classes[0] == "0"
-    assert (data.normalisation, data.augmentation) == ("image", None)
+    assert (data.normalization, data.augmentation) == ("image", None)
 
 
 @pytest.mark.parametrize("kept", [0, 100, 5000, -7])

@@ -51,7 +51,7 @@ alphas = pytest.mark.parametrize("alpha", ALPHAS)
 
 
 def smooth(count: int, channels: int, shape: Shape, generator: torch.Generator) -> Tensor:
-    """White noise, blurred: neighbouring pixels agree, as in feature maps."""
+    """White noise, blurred: neighboring pixels agree, as in feature maps."""
     maps = torch.randn(count, channels, *shape, generator=generator, dtype=torch.float64)
     for _ in range(2):
         maps = functional.avg_pool2d(maps, 3, stride=1, padding=1)

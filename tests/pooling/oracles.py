@@ -15,19 +15,19 @@ from torch import Tensor
 Matrix = NDArray[np.float64]
 
 
-def as_matrices(features: Tensor, normalise: bool = True) -> Matrix:
-    """X_k of every sample, (K, N, C), its channels normalised over all samples and places."""
+def as_matrices(features: Tensor, normalize: bool = True) -> Matrix:
+    """X_k of every sample, (K, N, C), its channels normalized over all samples and places."""
     maps = features.double().numpy().reshape(*features.shape[:2], -1)
-    if normalise:
+    if normalize:
         mean = maps.mean((0, 2), keepdims=True)
         variance = ((maps - mean) ** 2).mean((0, 2), keepdims=True)
         maps = (maps - mean) / np.sqrt(variance)
     return maps.transpose(0, 2, 1)
 
 
-def algorithm_1(features: Tensor, labels: Tensor, normalise: bool = True) -> tuple[Matrix, Matrix]:
+def algorithm_1(features: Tensor, labels: Tensor, normalize: bool = True) -> tuple[Matrix, Matrix]:
     """A and B, line by line as Algorithm 1 sums them."""
-    matrices = as_matrices(features, normalise)
+    matrices = as_matrices(features, normalize)
     classes = sorted(set(labels.tolist()))
     _, places, channels = matrices.shape
     all_S, all_T = np.zeros((places, channels)), np.zeros((places, places))

@@ -27,7 +27,7 @@ solvers = pytest.mark.parametrize("solver", NAMES)
 
 
 def smooth(count: int, channels: int, shape: Shape, generator: torch.Generator) -> Tensor:
-    """White noise, blurred: neighbouring pixels agree, as in feature maps."""
+    """White noise, blurred: neighboring pixels agree, as in feature maps."""
     maps = torch.randn(count, channels, *shape, generator=generator, dtype=torch.float64)
     for axis in [*range(2, 2 + len(shape))] * 2:
         maps = maps + 0.3 * (maps.roll(-1, axis) + maps.roll(1, axis))

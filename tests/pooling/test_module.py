@@ -69,12 +69,12 @@ def test_output_is_the_formula_written_out(
 
 
 @formats
-def test_normalising_pooling_and_scaling_back_is_the_same_whatever_the_deviations(memory_format):
+def test_normalizing_pooling_and_scaling_back_is_the_same_whatever_the_deviations(memory_format):
     pool, maps = random_pool(), random_maps(memory_format=memory_format)
     for deviations in ([1.0, 1.0, 1.0], [0.3, 2.0, 17.0]):
         mean, std = (t.double()[:, None, None] for t in (pool.mean, torch.tensor(deviations)))
-        normalised = (maps - mean) / std
-        pooled = linear_pool2d(normalised, pool.weight, OUT_SHAPE).unflatten(1, (2, 3))
+        normalized = (maps - mean) / std
+        pooled = linear_pool2d(normalized, pool.weight, OUT_SHAPE).unflatten(1, (2, 3))
         torch.testing.assert_close(pool(maps), (pooled * std + mean).flatten(1, 2))
 
 
@@ -173,9 +173,9 @@ def test_gradients_are_those_of_finite_differences(memory_format, fitted):
 def test_a_training_step_changes_a_trainable_matrix_and_nothing_else_of_the_layer(trainable):
     network = nn.Sequential(nn.Conv2d(3, 3, 1), random_pool(trainable=trainable).float())
     before = {name: value.clone() for name, value in network.state_dict().items()}
-    optimiser = torch.optim.SGD(network.parameters(), lr=0.1)
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
     network(random_maps().float()).square().mean().backward()
-    optimiser.step()
+    optimizer.step()
     changed = {n for n, value in network.state_dict().items() if not torch.equal(value, before[n])}
     assert changed == {"0.weight", "0.bias"} | ({"1.weight"} if trainable else set())
 

@@ -21,16 +21,16 @@ from .solved_operator import smooth_maps, smooth_scatter, solved, windows
 # Its figures.
 
 
-@pytest.mark.parametrize("centre", grid.CENTRES)
-def test_the_radius_of_an_indicator_is_its_distance_from_the_centre(centre):
+@pytest.mark.parametrize("center", grid.CENTERS)
+def test_the_radius_of_an_indicator_is_its_distance_from_the_center(center):
     operator = solved()
-    settings = replace(operator.settings, centre=centre)
+    settings = replace(operator.settings, center=center)
     rows = torch.eye(160, dtype=torch.float64)
     shown = torch.stack([rows[place].expand(32, -1) for place in (0, 37, 159)])
     indicators = replace(operator, weight=-3 * shown, settings=settings)
     pixels = np.array([[y, x] for y in range(1, 17) for x in range(1, 11)])[[0, 37, 159]]
     outputs = np.array([[y, x] for y in range(1, 9) for x in range(1, 5)])
-    scale, at = np.array([2.0, 2.5]), grid.CENTRES.index(centre) / 2
+    scale, at = np.array([2.0, 2.5]), grid.CENTERS.index(center) / 2
     middles = scale * (outputs - at) + at
     expected = np.linalg.norm(pixels[:, None] - middles, axis=-1)
     assert indicators.radius().numpy() == pytest.approx(expected)
@@ -40,13 +40,13 @@ def test_the_radius_of_equal_weights_is_the_root_of_the_mean_squared_distance():
     operator = solved()
     weight = torch.zeros(1, 32, 16, 10, dtype=torch.float64)
     weight[:, :, 3, 2], weight[:, :, 3, 6] = 1.0, -1.0
-    # The first output place has its centre at row 2, column 2.5; pixels are at row 4.
+    # The first output place has its center at row 2, column 2.5; pixels are at row 4.
     expected = np.sqrt((2**2 + 0.5**2 + 2**2 + 4.5**2) / 2)
     assert replace(operator, weight=weight.flatten(2)).radius()[0, 0] == pytest.approx(expected)
 
 
 def test_the_radius_shrinks_to_nothing_as_alpha_grows():
-    # At a whole stride the paper's centre is a pixel.
+    # At a whole stride the paper's center is a pixel.
     near, far = (
         solve_pooling(smooth_scatter(), (8, 5), alpha=alpha, solver="dense").radius()[0]
         for alpha in (1e7, 1.0)
@@ -115,7 +115,7 @@ def test_settings_say_how_it_was_solved():
         alpha=2,
         alpha_unit="trace",
         norm="l1",
-        centre="aligned",
+        center="aligned",
         sign="sum",
         solver="dense",
         window=3,
@@ -123,7 +123,7 @@ def test_settings_say_how_it_was_solved():
     )
     settings = operator.settings
     assert (settings.alpha, settings.alpha_unit, settings.norm) == (2.0, "trace", "l1")
-    assert (settings.centre, settings.sign, settings.solver) == ("aligned", "sum", "dense")
+    assert (settings.center, settings.sign, settings.solver) == ("aligned", "sum", "dense")
     assert (settings.window, settings.tolerance) == (3, 1e-6)
     assert settings.weighting == "balanced"
 
@@ -133,7 +133,7 @@ def test_settings_say_how_it_was_solved():
 
 @windows
 @pytest.mark.parametrize("norm", ["l1", "l2"])
-def test_the_layer_normalises_pools_and_scales_back(window, norm):
+def test_the_layer_normalizes_pools_and_scales_back(window, norm):
     operator, scatter = solved(window, norm), smooth_scatter()
     maps = smooth_maps()[0][:7]
     mean, std = (tensor.numpy()[:, None] for tensor in (scatter.mean, scatter.std))

@@ -32,16 +32,16 @@ def smooth_scatter(seed: int = 0) -> Scatter:
 
 
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("centre", grid.CENTRES)
-def test_the_first_components_separability_never_grows_with_alpha(seed, centre):
-    # Among the rows with p^T A p = 1 the first minimises p^T B p + alpha p^T C p. Written down for
-    # two alphas, each with the other's minimiser on the larger side, the two inequalities give:
+@pytest.mark.parametrize("center", grid.CENTERS)
+def test_the_first_components_separability_never_grows_with_alpha(seed, center):
+    # Among the rows with p^T A p = 1 the first minimizes p^T B p + alpha p^T C p. Written down for
+    # two alphas, each with the other's minimizer on the larger side, the two inequalities give:
     # with alpha p^T C p falls, hence p^T B p grows, hence S_b / S_w = 1 / p^T B p falls. That holds
     # at every place. It says nothing about further components.
     scatter, alphas = smooth_scatter(seed), [0.1, 1.0, 5.0, 25.0, 100.0, 1600.0, 1e5]
-    penalty = grid.penalty(SHAPE, OUT_SHAPE, centre)
+    penalty = grid.penalty(SHAPE, OUT_SHAPE, center)
     reached, spread = [], []
-    for operator in sweep_pooling(scatter, OUT_SHAPE, alphas, components=1, centre=centre):
+    for operator in sweep_pooling(scatter, OUT_SHAPE, alphas, components=1, center=center):
         rows = operator.weight[0]
         signal = (rows @ scatter.between * rows).sum(1)
         reached.append(operator.separability[0])
@@ -54,11 +54,11 @@ def test_the_first_components_separability_never_grows_with_alpha(seed, centre):
 
 def test_a_further_component_may_gain_by_alpha():
     # Independent pixels: components are single pixels in the order of A_ii / (B_ii + alpha C_ii).
-    # Without a penalty the far pixel (3) comes before a second far one (2); with it the centre
+    # Without a penalty the far pixel (3) comes before a second far one (2); with it the center
     # (1.9) comes first and the far pixel second, so that the second component rises from 2 to 3.
     signal = torch.full((144,), 0.01, dtype=torch.float64)
-    centre, good, fair = 5 * 12 + 5, 5 * 12 + 7, 0
-    signal[centre], signal[good], signal[fair] = 1.9, 3.0, 2.0
+    center, good, fair = 5 * 12 + 5, 5 * 12 + 7, 0
+    signal[center], signal[good], signal[fair] = 1.9, 3.0, 2.0
     blank = torch.zeros(4, dtype=torch.float64)
     scatter = Scatter(
         signal.diag(), torch.eye(144).double(), blank, blank + 1, torch.tensor([9, 9]), (12, 12)

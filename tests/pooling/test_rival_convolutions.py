@@ -140,7 +140,7 @@ def test_coordinates_stay_out_of_the_file() -> None:
 
 
 @sizes
-def test_fconv_is_the_full_convolution_with_outer_outputs_added_to_their_neighbours(
+def test_fconv_is_the_full_convolution_with_outer_outputs_added_to_their_neighbors(
     in_shape: Shape, out_shape: Shape
 ) -> None:
     module, maps = trained("fconv", in_shape, out_shape, components=2), random_maps(in_shape)

@@ -223,7 +223,7 @@ def test_soft_pool_of_huge_values_is_finite_and_their_maximum() -> None:
 
 def test_locality_penalty_is_the_double_sum_and_its_gradient_follows() -> None:
     module = LocalSgdPool(3, (5, 4), (3, 2), components=2, alpha=0.25).double()
-    distance = grid.penalty((5, 4), (3, 2), centre="paper")
+    distance = grid.penalty((5, 4), (3, 2), center="paper")
     weight = module.linear.weight.detach()
     wanted = 0.0
     for k in range(2):
@@ -235,16 +235,16 @@ def test_locality_penalty_is_the_double_sum_and_its_gradient_follows() -> None:
     torch.testing.assert_close(module.linear.weight.grad, 2 * 0.25 * distance * weight)
 
 
-def test_penalty_alone_draws_every_row_to_its_centre() -> None:
+def test_penalty_alone_draws_every_row_to_its_center() -> None:
     module = LocalSgdPool(1, (4, 4), (2, 2), alpha=1.0)
-    optimiser = torch.optim.SGD(module.parameters(), lr=0.02)
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.02)
     for _ in range(500):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         module.penalty().backward()
-        optimiser.step()
-    centres = grid.penalty((4, 4), (2, 2), centre="paper") == 0
-    assert module.linear.weight[0][~centres].abs().max() < 1e-6
-    assert (module.linear.weight[0][centres] != 0).all()
+        optimizer.step()
+    centers = grid.penalty((4, 4), (2, 2), center="paper") == 0
+    assert module.linear.weight[0][~centers].abs().max() < 1e-6
+    assert (module.linear.weight[0][centers] != 0).all()
 
 
 def test_sgd_is_trainable_and_its_distances_stay_out_of_the_file() -> None:

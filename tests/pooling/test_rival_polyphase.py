@@ -43,7 +43,7 @@ def scores_by_loops(module: LearnedPolyphasePool, phases: Tensor) -> Tensor:
         made = torch.zeros(len(maps), len(weight), *maps.shape[2:], dtype=maps.dtype)
         for dy in range(3):
             for dx in range(3):
-                # Circular: the neighbour of the last pixel is the first one.
+                # Circular: the neighbor of the last pixel is the first one.
                 moved = maps.roll((1 - dy, 1 - dx), (2, 3))
                 made += torch.einsum("oc,bchw->bohw", weight[:, :, dy, dx], moved)
         return made + bias[:, None, None]

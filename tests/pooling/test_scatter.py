@@ -93,8 +93,8 @@ def test_short_floats_are_taken_for_what_they_are(dtype):
 
 def test_channels_can_keep_their_own_scale():
     maps, labels = class_maps(UNBALANCED)
-    scatter = compute_scatter(maps, labels, normalise=False)
-    wanted = algorithm_1(maps - maps.mean((0, 2, 3), keepdim=True), labels, normalise=False)
+    scatter = compute_scatter(maps, labels, normalize=False)
+    wanted = algorithm_1(maps - maps.mean((0, 2, 3), keepdim=True), labels, normalize=False)
     assert_equal(scatter, wanted)
     assert distance(scatter.within, compute_scatter(maps, labels).within) > 0.1
 
@@ -117,11 +117,11 @@ def test_between_scatter_has_the_rank_that_classes_and_channels_allow():
     assert int(torch.linalg.matrix_rank(scatter.between, hermitian=True)) == 4
 
 
-@pytest.mark.parametrize("normalise", [True, False])
-def test_an_ignored_dead_channel_is_as_if_it_were_not_there(normalise):
+@pytest.mark.parametrize("normalize", [True, False])
+def test_an_ignored_dead_channel_is_as_if_it_were_not_there(normalize):
     maps, labels = class_maps(UNBALANCED)
     dead = torch.cat((maps[:, :1], torch.full_like(maps[:, :1], 7.3), maps[:, 1:]), 1)
-    scatter = compute_scatter(dead, labels, dead_channels="ignore", normalise=normalise)
-    assert_equal(scatter, compute_scatter(maps, labels, normalise=normalise), 1e-12)
+    scatter = compute_scatter(dead, labels, dead_channels="ignore", normalize=normalize)
+    assert_equal(scatter, compute_scatter(maps, labels, normalize=normalize), 1e-12)
     assert scatter.std.tolist()[1] == 0 and float(scatter.mean[1]) == pytest.approx(7.3)
     assert scatter.rank_bound == compute_scatter(maps, labels).rank_bound

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from foveapool.pooling.accumulate import compute_scatter
-from foveapool.pooling.grid import CENTRES, windows
+from foveapool.pooling.grid import CENTERS, windows
 
 from .oracles import algorithm_1, class_maps
 from .scatters import assert_equal
@@ -42,9 +42,9 @@ def test_a_band_holds_the_blocks_of_the_whole(in_shape, out_shape, window, weigh
         band.within_diagonal(), whole.within_diagonal(), rtol=1e-12, atol=1e-13 * scale
     )
     assert whole.within_diagonal().equal(whole.within.diag())
-    for centre in CENTRES:
+    for center in CENTERS:
         for radius in {window, window // 2, 0}:
-            index = windows(in_shape, out_shape, radius, centre)
+            index = windows(in_shape, out_shape, radius, center)
             rows, columns = index[:, :, None], index[:, None, :]
             for got, wanted, matrix in zip(
                 band.blocks(index), whole.blocks(index), (whole.between, whole.within), strict=True
@@ -86,7 +86,7 @@ def test_a_window_wider_than_accumulated_is_refused(in_shape, out_shape, window)
     scatter = compute_scatter(maps, labels, window=window)
     scatter.blocks(windows(in_shape, out_shape, window))
     for wider in range(window + 1, window + 4):
-        with pytest.raises(ValueError, match="window: got a neighbourhood wider than"):
+        with pytest.raises(ValueError, match="window: got a neighborhood wider than"):
             scatter.blocks(windows(in_shape, out_shape, wider))
 
 

@@ -17,12 +17,12 @@ UNBALANCED = (25, 4, 11)
 
 
 @pytest.mark.parametrize("weighting", ["balanced", "frequency"])
-@pytest.mark.parametrize("normalise", [True, False])
-def test_a_constant_added_to_a_channel_changes_nothing(weighting, normalise):
+@pytest.mark.parametrize("normalize", [True, False])
+def test_a_constant_added_to_a_channel_changes_nothing(weighting, normalize):
     maps, labels = class_maps(UNBALANCED)
     moved = maps + torch.tensor([1e3, -50.0, 0.25], dtype=torch.float64)[:, None, None]
     one, other = (
-        compute_scatter(features, labels, weighting=weighting, normalise=normalise)
+        compute_scatter(features, labels, weighting=weighting, normalize=normalize)
         for features in (maps, moved)
     )
     assert_equal(one, other)

@@ -125,7 +125,7 @@ def test_first_passes_set_up_differently_do_not_merge(data, name, one, other):
         ("window", {}, {"window": 2}),
         ("window", {"window": 2}, {}),
         ("weighting", {}, {"weighting": "frequency"}),
-        ("normalise", {}, {"normalise": False}),
+        ("normalize", {}, {"normalize": False}),
         ("precision", {}, {"precision": "tf32"}),
     ],
 )

@@ -87,7 +87,7 @@ def test_going_on_changes_neither_the_origin_nor_the_file(data, tmp_path, keep: 
 def test_settings_of_the_second_pass_survive_the_file(tmp_path):
     maps, labels = class_maps((9, 8, 7), (24, 8))
     moments = first_pass([(maps, labels, torch.arange(24))]).compute()
-    settings = {"weighting": "frequency", "normalise": False, "window": 1, "precision": "tf32"}
+    settings = {"weighting": "frequency", "normalize": False, "window": 1, "precision": "tf32"}
     accumulator = ScatterAccumulator(moments, **settings)
     accumulator.update(maps, labels)
     again = by_file(accumulator, tmp_path)

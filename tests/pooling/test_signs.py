@@ -1,4 +1,4 @@
-"""Signs of eigenvectors: the same for neighbours, whatever the solver happened to return."""
+"""Signs of eigenvectors: the same for neighbors, whatever the solver happened to return."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ def random_signs(weight: Tensor, seed: int = 1) -> Tensor:
 
 
 def moved_kernel(kernel: Tensor, in_shape: Shape, out_shape: Shape) -> Tensor:
-    """One kernel (k, ...) around the paper's centre of every output place; what is outside falls
+    """One kernel (k, ...) around the paper's center of every output place; what is outside falls
     away. The stride must be whole.
     """
-    middles = (grid.centres(in_shape, out_shape) - 1).long().tolist()
+    middles = (grid.centers(in_shape, out_shape) - 1).long().tolist()
     weight = torch.zeros(len(kernel), len(middles), *in_shape, dtype=torch.float64)
     reach = kernel.shape[1] // 2
     for m, middle in enumerate(middles):
@@ -108,19 +108,19 @@ def test_signs_once_settled_stay(in_shape, out_shape, sign):
 
 
 @sizes
-def test_whichever_the_centres_are_signs_are_the_same(in_shape, out_shape):
-    # Centres of two kinds are one step apart, the same at all places: rows move alike.
+def test_whichever_the_centers_are_signs_are_the_same(in_shape, out_shape):
+    # Centers of two kinds are one step apart, the same at all places: rows move alike.
     weight = random_rows(in_shape, out_shape)
     expected = apply_signs(weight, in_shape, out_shape)
-    for centre in grid.CENTRES:
-        assert torch.equal(apply_signs(weight, in_shape, out_shape, centre), expected), centre
+    for center in grid.CENTERS:
+        assert torch.equal(apply_signs(weight, in_shape, out_shape, center), expected), center
 
 
 @sizes
-def test_each_row_agrees_with_its_neighbour_towards_the_middle(in_shape, out_shape):
+def test_each_row_agrees_with_its_neighbor_towards_the_middle(in_shape, out_shape):
     weight = apply_signs(random_rows(in_shape, out_shape), in_shape, out_shape)
     middle = [size // 2 for size in out_shape]
-    middles = grid.centres(in_shape, out_shape)
+    middles = grid.centers(in_shape, out_shape)
     pictures = weight.unflatten(1, out_shape)
     for place in np.ndindex(*out_shape):
         away = [p - m for p, m in zip(place, middle, strict=True)]
@@ -129,17 +129,17 @@ def test_each_row_agrees_with_its_neighbour_towards_the_middle(in_shape, out_sha
             assert (pictures[:, *place].sum(-1) >= 0).all()
             continue
         agreements = []
-        # Where two axes are as far, the neighbour along either of them will do.
+        # Where two axes are as far, the neighbor along either of them will do.
         for axis in [a for a, distance in enumerate(away) if abs(distance) == furthest]:
-            neighbour = list(place)
-            neighbour[axis] -= int(math.copysign(1, away[axis]))
-            here, there = (np.ravel_multi_index(p, out_shape) for p in (place, neighbour))
+            neighbor = list(place)
+            neighbor[axis] -= int(math.copysign(1, away[axis]))
+            here, there = (np.ravel_multi_index(p, out_shape) for p in (place, neighbor))
             shift = middles[here] - middles[there]
             move = tuple(math.floor(float(d) + 0.5) for d in shift)
             agreements.append(
                 [
                     inner_product_after_moving(row, other, in_shape, move)
-                    for row, other in zip(pictures[:, *place], pictures[:, *neighbour], strict=True)
+                    for row, other in zip(pictures[:, *place], pictures[:, *neighbor], strict=True)
                 ]
             )
         assert np.max(agreements, axis=0).min() >= 0
@@ -172,20 +172,20 @@ def test_one_kernel_everywhere_keeps_one_sign(in_shape, out_shape):
 
 
 def test_sums_alone_make_a_chessboard_of_a_slope():
-    # The sum of a slope is rounding, noise or the border's doing; its neighbours are not.
+    # The sum of a slope is rounding, noise or the border's doing; its neighbors are not.
     slope = torch.tensor([[-1.0, 0.0, 1.0]]).expand(3, 3)[None].double()
     weight = moved_kernel(slope, (16, 16), (8, 8))
     weight = (weight + 1e-3 * noise(*weight.shape)) * random_signs(weight)
 
     def disagreements(sign: str) -> int:
         rows = apply_signs(weight, (16, 16), (8, 8), sign=sign)[0].unflatten(0, (8, 8))
-        # The weight to the left of the centre has one sign everywhere, if signs agree.
+        # The weight to the left of the center has one sign everywhere, if signs agree.
         left = torch.stack(
             [rows[y, x, (2 * y + 1) * 16 + 2 * x] for y in range(8) for x in range(8)]
         )
         return int(min((left < 0).sum(), (left > 0).sum()))
 
-    assert disagreements("neighbour") == 0
+    assert disagreements("neighbor") == 0
     assert disagreements("sum") > 8
 
 
@@ -198,7 +198,7 @@ def test_components_do_not_see_each_other(sign):
 
 
 def test_rows_with_nothing_in_common_are_signed_by_their_sum():
-    # Each row is one pixel, and no neighbour's pixel comes to lie on it: rounding must not decide.
+    # Each row is one pixel, and no neighbor's pixel comes to lie on it: rounding must not decide.
     chosen = torch.randperm(144, generator=torch.Generator().manual_seed(5))[:36]
     weight = torch.eye(144, dtype=torch.float64)[chosen][None]
     for seed in range(3):

@@ -46,17 +46,17 @@ def sizes(draw: st.DrawFn) -> tuple[Shape, Shape]:
 @settings(max_examples=15, deadline=None, derandomize=True)
 @given(
     sizes=sizes(),
-    centre=st.sampled_from(grid.CENTRES),
+    center=st.sampled_from(grid.CENTERS),
     alpha=st.sampled_from([0.1, 1.0, 10.0]),
     seed=st.integers(0, 100),
 )
-def test_all_sizes_are_solved_as_by_scipy(sizes, centre, alpha, seed):
+def test_all_sizes_are_solved_as_by_scipy(sizes, center, alpha, seed):
     (shape, out_shape), components = sizes, 2
     generator = torch.Generator().manual_seed(seed)
     means, noise = smooth(1, 60, shape, generator)[0], smooth(1, 300, shape, generator)[0]
     between, within = (rows.flatten(1).mT @ rows.flatten(1) for rows in (means, noise))
     unit = float(within.diagonal().mean())
-    diagonal = alpha * unit * grid.penalty(shape, out_shape, centre)
+    diagonal = alpha * unit * grid.penalty(shape, out_shape, center)
     values, vectors = top_pairs(between, within, diagonal, components)
     scatter = scatter_of(between, within, shape)
     for solver in ("krylov", "dense", "auto"):
@@ -66,7 +66,7 @@ def test_all_sizes_are_solved_as_by_scipy(sizes, centre, alpha, seed):
             alpha=alpha,
             alpha_unit="trace",
             components=components,
-            centre=centre,
+            center=center,
             solver=solver,
         )
         assert ((operator.eigenvalues - values[:components]) / values[0]).abs().max() <= 1e-9

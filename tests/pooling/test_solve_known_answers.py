@@ -31,12 +31,12 @@ from .scatters import (
 def test_average_pooling_is_recovered_when_noise_is_white(solver, alpha):
     # The signal is constant on each block: A is the sum of v v^T over the blocks' indicators v. The
     # four pixels of a 2 x 2 block are equally far from its middle, so the penalty does not tilt the
-    # weights, and of all blocks it favours the own one: the answer is exact for every alpha.
+    # weights, and of all blocks it favors the own one: the answer is exact for every alpha.
     shape, out_shape = (12, 14), (6, 7)
     blocks = (grid.average_weights(shape, out_shape) > 0).double()
     scatter = scatter_of(blocks.mT @ blocks, white(shape), shape)
     operator = solve_pooling(
-        scatter, out_shape, alpha=alpha, components=1, norm="l1", centre="aligned", solver=solver
+        scatter, out_shape, alpha=alpha, components=1, norm="l1", center="aligned", solver=solver
     )
     expected = torch.zeros(12 * 14, 1, 12, 14)
     expected.view(12 * 14, -1).fill_diagonal_(1.0)
@@ -76,24 +76,24 @@ def test_weights_fall_with_distance_as_white_noise_says(solver, alpha):
 
 
 @solvers
-@pytest.mark.parametrize("centre", grid.CENTRES)
-def test_independent_pixels_give_the_indicator_of_the_best(solver, centre):
+@pytest.mark.parametrize("center", grid.CENTERS)
+def test_independent_pixels_give_the_indicator_of_the_best(solver, center):
     shape, out_shape, alpha = (12, 12), (4, 4), 0.05
     generator = torch.Generator().manual_seed(4)
     signal, noise = torch.rand(2, 144, generator=generator, dtype=torch.float64) + 0.1
     scatter = scatter_of(signal.diag(), noise.diag(), shape)
     operator = solve_pooling(
-        scatter, out_shape, alpha=alpha, components=1, centre=centre, solver=solver
+        scatter, out_shape, alpha=alpha, components=1, center=center, solver=solver
     )
-    best = (signal / (noise + alpha * grid.penalty(shape, out_shape, centre))).argmax(1)
+    best = (signal / (noise + alpha * grid.penalty(shape, out_shape, center))).argmax(1)
     assert (operator.weight[0] - functional.one_hot(best, 144)).abs().max() <= 1e-6
 
 
 @solvers
 @pytest.mark.parametrize(
-    ("out_shape", "centre"), [((6, 6), "paper"), ((4, 3), "paper"), ((4, 4), "aligned")]
+    ("out_shape", "center"), [((6, 6), "paper"), ((4, 3), "paper"), ((4, 4), "aligned")]
 )
-def test_boundless_alpha_leaves_only_the_pixel_on_the_centre(solver, out_shape, centre):
+def test_boundless_alpha_leaves_only_the_pixel_on_the_center(solver, out_shape, center):
     # C_m is zero there and nowhere else.
     operator = solve_pooling(
         smooth_scatter((12, 12)),
@@ -101,16 +101,16 @@ def test_boundless_alpha_leaves_only_the_pixel_on_the_centre(solver, out_shape, 
         alpha=1e9,
         alpha_unit="trace",
         components=1,
-        centre=centre,
+        center=center,
         solver=solver,
     )
-    nearest = grid.penalty((12, 12), out_shape, centre).argmin(1)
+    nearest = grid.penalty((12, 12), out_shape, center).argmin(1)
     assert (operator.weight[0] - functional.one_hot(nearest, 144)).abs().max() <= 1e-6
     assert operator.radius().max() <= 1e-6
 
 
 @solvers
-def test_boundless_alpha_forgets_the_noise_where_no_pixel_is_on_the_centre(solver):
+def test_boundless_alpha_forgets_the_noise_where_no_pixel_is_on_the_center(solver):
     # Between pixels C_m is regular, and alpha C_m alone is left of B + alpha C_m.
     scatter, shape, out_shape = smooth_scatter((12, 12)), (12, 12), (6, 6)
     operator = solve_pooling(
@@ -119,7 +119,7 @@ def test_boundless_alpha_forgets_the_noise_where_no_pixel_is_on_the_centre(solve
         alpha=1e9,
         alpha_unit="trace",
         components=1,
-        centre="aligned",
+        center="aligned",
         solver=solver,
     )
     penalty = grid.penalty(shape, out_shape, "aligned")
@@ -143,7 +143,7 @@ def test_mirrored_maps_give_the_mirrored_operator(solver, axis):
         within=scatter.within[places][:, places],
     )
     one, other = (
-        solve_pooling(each, out_shape, centre="aligned", sign="sum", solver=solver)
+        solve_pooling(each, out_shape, center="aligned", sign="sum", solver=solver)
         for each in (scatter, mirrored)
     )
     back = other.weight[:, outputs][:, :, places]

@@ -24,7 +24,7 @@ from .scatters import scatter_of, smooth_maps, smooth_scatter, white
         ("alpha", float("nan")),
         ("alpha", float("inf")),
         ("norm", "l3"),
-        ("centre", "middle"),
+        ("center", "middle"),
         ("sign", "random"),
         ("solver", "lapack"),
         ("alpha_unit", "percent"),
@@ -64,7 +64,7 @@ def test_a_band_needs_a_window_no_wider_than_its_own():
     band = compute_scatter(*smooth_maps((16, 16)), window=2)
     with pytest.raises(ValueError, match=r"^window: got None for a scatter .* window 2"):
         solve_pooling(band, (8, 8))
-    with pytest.raises(ValueError, match=r"^window: got a neighbourhood wider"):
+    with pytest.raises(ValueError, match=r"^window: got a neighborhood wider"):
         solve_pooling(band, (8, 8), window=6)
 
 

@@ -35,16 +35,16 @@ def test_a_window_over_the_whole_map_is_no_window(window):
 
 
 @solvers
-@pytest.mark.parametrize("centre", grid.CENTRES)
+@pytest.mark.parametrize("center", grid.CENTERS)
 @pytest.mark.parametrize(("window", "shape"), [(2, (12, 12)), (6, (14, 20))])
-def test_rows_are_eigenvectors_of_the_window_and_zero_outside(solver, centre, window, shape):
+def test_rows_are_eigenvectors_of_the_window_and_zero_outside(solver, center, window, shape):
     scatter, out_shape, alpha = smooth_scatter(shape), (4, 5), 25.0
     operator = solve_pooling(
-        scatter, out_shape, alpha=alpha, window=window, centre=centre, solver=solver
+        scatter, out_shape, alpha=alpha, window=window, center=center, solver=solver
     )
     A, B = scatter.between.numpy(), scatter.within.numpy()
-    penalty = grid.penalty(shape, out_shape, centre).numpy()
-    for m, places in enumerate(grid.windows(shape, out_shape, window, centre).tolist()):
+    penalty = grid.penalty(shape, out_shape, center).numpy()
+    for m, places in enumerate(grid.windows(shape, out_shape, window, center).tolist()):
         inside = np.ix_(places, places)
         metric = B[inside] + alpha * np.diag(penalty[m, places])
         values = scipy.linalg.eigh(A[inside], metric, eigvals_only=True)[::-1]
@@ -92,7 +92,7 @@ def test_a_band_is_enough_for_a_smaller_window():
 
 @cache
 def dead_scatter() -> Scatter:
-    """Maps whose last line never changes, as padding leaves it; the paper's centres lie on it."""
+    """Maps whose last line never changes, as padding leaves it; the paper's centers lie on it."""
     maps, labels = smooth_maps((12, 12))
     maps = maps.clone()
     maps[:, :, -1] = 0

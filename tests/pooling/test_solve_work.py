@@ -33,7 +33,7 @@ def test_a_sweep_is_the_same_as_solving_one_by_one(window):
 
 @pytest.mark.parametrize("rank", [3, 400])
 @pytest.mark.parametrize("shape", [(4, 100), (300,), (501,)])
-def test_a_signal_far_from_every_centre_is_found_alone_and_in_a_sweep(shape, rank):
+def test_a_signal_far_from_every_center_is_found_alone_and_in_a_sweep(shape, rank):
     # Pixels that know nothing of each other, the best of them at the ends of a long map.
     signal = torch.zeros(torch.Size(shape).numel(), dtype=torch.float64)
     signal[[0, len(signal) // 2, -1]] = torch.tensor([9.0, 1.0, 4.0], dtype=torch.float64)

@@ -66,7 +66,7 @@ def test_independent_pixels_give_indicators(solver, alpha):
 
 @solvers
 def test_eigenvalues_that_are_equal_are_all_found(solver):
-    # White signal and noise: the four pixels around a centre between pixels are equally good.
+    # White signal and noise: the four pixels around a center between pixels are equally good.
     eye = torch.eye(144, dtype=torch.float64)
     diagonal = grid.penalty((12, 12), (6, 6), "aligned")
     case = posed(eye, eye, diagonal)

@@ -183,11 +183,11 @@ def test_gradient_descent_finds_the_strides_of_another_window() -> None:
     maps = random_maps((16, 16))
     wanted = diffstride((16, 16), (8, 8), (6.0, 2.5))(maps).detach()
     module = baseline_pooling("diffstride", 2, (16, 16), (8, 8)).double()
-    optimiser = torch.optim.Adam(module.parameters(), lr=0.05)
+    optimizer = torch.optim.Adam(module.parameters(), lr=0.05)
     for _ in range(200):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         (module(maps) - wanted).square().mean().backward()
-        optimiser.step()
+        optimizer.step()
     found = module.get_parameter("learned_strides").detach()
     torch.testing.assert_close(found, torch.tensor([6.0, 2.5]).double(), atol=0.02, rtol=0)
 

@@ -122,15 +122,15 @@ def test_a_size_that_is_none_is_told_with_the_file(tmp_path, name):
 def test_a_fact_that_is_missing_or_too_many_is_named(tmp_path, name):
     path = written(tmp_path, name, lambda _, header: header.pop("in_shape"))
     assert "got no fact in_shape, wanted in_shape, " in refused(path)
-    path = written(tmp_path, name, lambda _, header: header.update(colour=1))
-    assert "got a fact colour, wanted in_shape, " in refused(path)
+    path = written(tmp_path, name, lambda _, header: header.update(color=1))
+    assert "got a fact color, wanted in_shape, " in refused(path)
 
 
 def test_a_setting_that_is_missing_or_too_many_is_named(tmp_path):
     path = written(tmp_path, "operator", lambda _, header: header["settings"].pop("ridge"))
     assert "got no setting ridge, wanted alpha, " in refused(path)
-    path = written(tmp_path, "operator", lambda _, header: header["settings"].update(colour=1))
-    assert "got a setting colour, wanted alpha, " in refused(path)
+    path = written(tmp_path, "operator", lambda _, header: header["settings"].update(color=1))
+    assert "got a setting color, wanted alpha, " in refused(path)
     path = written(tmp_path, "operator", lambda _, header: header.update(settings=None))
     refused(path)
 

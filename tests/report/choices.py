@@ -1,9 +1,9 @@
 """Choices of a pooling that do not go without saying, one at a time."""
 
 UNUSUAL = (
-    {"normalise": False},
+    {"normalize": False},
     {"weighting": "frequency"},
-    {"centre": "aligned"},
+    {"center": "aligned"},
     {"sign": "sum"},
     {"class_cap": 30},
     {"class_cap": None},

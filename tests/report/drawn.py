@@ -11,7 +11,7 @@ ROUNDING = 1.0  # pixels
 
 
 def points(axes):
-    """The labelled lines of axes: label to [(x, y), ...]."""
+    """The labeled lines of axes: label to [(x, y), ...]."""
     found = {}
     for line in axes.lines:
         if not line.get_label().startswith("_"):

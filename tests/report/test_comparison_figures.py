@@ -86,7 +86,7 @@ def test_the_baseline_is_a_dashed_line_across_and_no_pooling():
     assert "baseline" not in points(axes)
 
 
-def test_layers_differ_in_marker_and_colour_and_do_not_hide_each_other():
+def test_layers_differ_in_marker_and_color_and_do_not_hide_each_other():
     same = [row("sgd", layer, 20.0) for layer in "123"]
     (axes,) = poolings_figure(same).axes
     lines = [each.lines[0] for each in axes.containers]

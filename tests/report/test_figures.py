@@ -45,8 +45,8 @@ def test_all_panels_share_one_scale_around_zero(operator):
 
 
 def test_red_is_positive_and_blue_negative_and_grey_tells_the_ends_apart(operator):
-    colours = images(operator_figure(operator))[0].get_cmap()
-    red, blue, white = (np.array(colours(x)[:3]) for x in (1.0, 0.0, 0.5))
+    colors = images(operator_figure(operator))[0].get_cmap()
+    red, blue, white = (np.array(colors(x)[:3]) for x in (1.0, 0.0, 0.5))
     assert red.argmax() == 0 and blue.argmax() == 2 and white.min() > 0.95
     grey = [0.2126, 0.7152, 0.0722]
     assert red @ grey - blue @ grey > 0.1
@@ -63,8 +63,8 @@ def test_dots_mark_what_is_negative(operator):
             assert set(zip(y, x, strict=True)) == wanted
 
 
-def test_ticks_point_to_the_centre_of_the_locality():
-    aligned = fitted(centre="aligned")
+def test_ticks_point_to_the_center_of_the_locality():
+    aligned = fitted(center="aligned")
     axes = next(axes for axes in operator_figure(aligned, 1).axes if axes.images)
     # Output place (2, 2) of 4 x 5 over 8 x 10 pixels: rows 4 and 5, columns 4 and 5.
     assert axes.get_xticks().tolist() == [4.5] and axes.get_yticks().tolist() == [4.5]

@@ -26,7 +26,7 @@ def kept(folder, *pools, **more):
     (path / "training.json").write_text(json.dumps(made.facts))
     shapes = {"in_shape": (8, 8), "out_shape": (4, 4)}
     found = operator(last.alpha, last.norm, **shapes)
-    chosen = {name: getattr(last, name) for name in ("centre", "sign", "window", "weighting")}
+    chosen = {name: getattr(last, name) for name in ("center", "sign", "window", "weighting")}
     found = replace(found, settings=replace(found.settings, **chosen))
     found.save(path / f"operator-{last.layer}.safetensors")
     return TrainingFolder(path)
@@ -102,7 +102,7 @@ def test_operators_that_differ_in_alpha_alone_stay_together(tmp_path):
     assert [each.settings.alpha for each in operators] == [5.0, 25.0]
 
 
-@pytest.mark.parametrize("choice", [{"centre": "aligned"}, {"weighting": "frequency"}])
+@pytest.mark.parametrize("choice", [{"center": "aligned"}, {"weighting": "frequency"}])
 def test_files_that_differ_in_a_setting_have_names_of_their_own(tmp_path, choice):
     usual = operator()
     other = replace(usual, settings=replace(usual.settings, alpha=25.0, **choice))

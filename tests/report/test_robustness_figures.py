@@ -33,7 +33,7 @@ def test_bars_reach_from_the_baseline_to_the_ratio():
     assert figure.axes[1].get_title() == "non-geometric: 2 of 3 below 100"
 
 
-def test_networks_stand_side_by_side_and_differ_without_colours():
+def test_networks_stand_side_by_side_and_differ_without_colors():
     other = {name: value + 3 for name, value in OURS.items() if name != "frost"}
     figure = ratio_figure({"closed-form": OURS, "sgd": other}, GROUPS)
     axes = figure.axes[1]

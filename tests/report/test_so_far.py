@@ -114,7 +114,7 @@ window = 2
 pooling = "closed-form"
 layer = 3
 alpha = 15
-centre = "aligned"
+center = "aligned"
 """
 
 

@@ -23,9 +23,9 @@ from foveapool.report.style import (
 STARTS = {"png": b"\x89PNG", "pdf": b"%PDF", "svg": b"<?xml"}
 
 
-def lightness(colour):
+def lightness(color):
     """L* of CIELAB, 0 for black to 100 for white."""
-    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(colour)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(color)]
     y = sum(share * c for share, c in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
     return 116 * y ** (1 / 3) - 16 if y > 0.008856 else 903.3 * y
 
@@ -44,7 +44,7 @@ def test_no_two_lines_look_the_same():
     assert len(set(looks)) == 56
 
 
-def test_the_first_three_lines_differ_without_colours():
+def test_the_first_three_lines_differ_without_colors():
     greys = sorted(lightness(line_style(i)["color"]) for i in range(3))
     assert greys[1] - greys[0] > 20 and greys[2] - greys[1] > 20
     assert len({line_style(i)["marker"] for i in range(3)}) == 3

@@ -123,13 +123,13 @@ def fog_map(decay, draws):
     cloud, draws = np.zeros((32, 32)), list(draws)
     step, amplitude = 32, 100.0
 
-    def fill(dy, dx, neighbours):
+    def fill(dy, dx, neighbors):
         noise = draws.pop(0)
         found = {}
         for i in range(32 // step):
             for j in range(32 // step):
                 y, x = i * step + dy, j * step + dx
-                near = [cloud[(y + a) % 32, (x + b) % 32] for a, b in neighbours]
+                near = [cloud[(y + a) % 32, (x + b) % 32] for a, b in neighbors]
                 found[y, x] = np.mean(near) + amplitude**2 * (2 * noise[i, j] - 1)
         for place, value in found.items():
             cloud[place] = value

@@ -14,7 +14,7 @@ from scipy import ndimage
 
 
 def pictures(count: int, side: int = 32, seed: int = 0) -> np.ndarray:
-    """Smooth colours with sharp edges, flat patches, and levels at both ends; uint8."""
+    """Smooth colors with sharp edges, flat patches, and levels at both ends; uint8."""
     rng = np.random.default_rng(seed)
     noise = rng.standard_normal((count, side, side, 3))
     smooth = ndimage.gaussian_filter(noise, (0, side / 16, side / 16, 0)) * side * 14
@@ -32,8 +32,8 @@ def moved(image, angle=0.0, shear=0.0, scale=1.0, shift=0.0, resample=Image.Resa
     a, s = math.radians(angle), math.radians(shear)
     matrix = np.array([[math.cos(a + s), math.sin(a + s)], [-math.sin(a), math.cos(a)]])
     matrix *= 1 / scale / math.cos(s)
-    centre = np.array([width / 2 + 0.5, height / 2 + 0.5])
-    constant = matrix @ (-centre - [shift, 0]) + centre
+    center = np.array([width / 2 + 0.5, height / 2 + 0.5])
+    constant = matrix @ (-center - [shift, 0]) + center
     data = (*matrix[0], constant[0], *matrix[1], constant[1])
     picture = Image.fromarray(image)
     return np.asarray(picture.transform(picture.size, Image.Transform.AFFINE, data, resample))

@@ -65,7 +65,7 @@ def test_drawn_ice_is_announced(monkeypatch):
     assert said[0].filename == __file__
 
 
-def test_drawn_ice_has_the_colours_and_the_spread_of_the_authors():
+def test_drawn_ice_has_the_colors_and_the_spread_of_the_authors():
     drawn = drawn_frost(1.0)
     assert [tuple(picture.shape[:2]) for picture in drawn] == [
         (120, 180),

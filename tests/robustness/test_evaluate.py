@@ -15,7 +15,7 @@ from foveapool.robustness.perturbations import perturb
 from foveapool.robustness.result import RobustnessResult, average_results
 from foveapool.robustness.sets import generate_corruptions, generate_perturbations
 
-from .toys import toy_images, toy_labels, toy_model, toy_normalise
+from .toys import toy_images, toy_labels, toy_model, toy_normalize
 
 IMAGES, LABELS = toy_images(), toy_labels()
 FIRST = IMAGES.permute(0, 3, 1, 2)  # (n, 3, H, W)
@@ -25,13 +25,13 @@ def test_errors_and_flips_are_those_counted_by_hand():
     model = toy_model().eval()
 
     def classes(images):
-        return model(toy_normalise(images.permute(0, 3, 1, 2))).argmax(1)
+        return model(toy_normalize(images.permute(0, 3, 1, 2))).argmax(1)
 
     result = evaluate(
         model,
         FIRST,
         LABELS,
-        toy_normalise,
+        toy_normalize,
         corruptions=["gaussian_noise", "fog"],
         severities=[5, 2],
         perturbations=["rotate", "shot_noise_3"],
@@ -57,12 +57,12 @@ def test_errors_and_flips_are_those_counted_by_hand():
 
 def test_neither_layout_nor_batch_nor_kind_of_array_matters():
     model, asked = toy_model(), {"corruptions": ["snow"], "perturbations": ["scale"]}
-    wanted = evaluate(model, FIRST, LABELS, toy_normalise, **asked)
+    wanted = evaluate(model, FIRST, LABELS, toy_normalize, **asked)
     last = evaluate(
         model,
         IMAGES.numpy(),
         LABELS.tolist(),
-        lambda images: toy_normalise(images.permute(0, 3, 1, 2)),
+        lambda images: toy_normalize(images.permute(0, 3, 1, 2)),
         batch=5,
         **asked,
     )
@@ -77,14 +77,14 @@ def test_a_set_on_disk_gives_what_corrupting_in_flight_gives(tmp_path):
     generate_perturbations(tmp_path / "X-P", IMAGES, perturbations, seed=2)
     asked = {"corruptions": corruptions, "perturbations": perturbations}
     with pytest.warns(UserWarning, match="frost"):
-        flying = evaluate(model, FIRST, LABELS, toy_normalise, seed=2, **asked)
-    assert evaluate(model, FIRST, LABELS, toy_normalise, folder=tmp_path, **asked) == flying
+        flying = evaluate(model, FIRST, LABELS, toy_normalize, seed=2, **asked)
+    assert evaluate(model, FIRST, LABELS, toy_normalize, folder=tmp_path, **asked) == flying
     with pytest.raises(ValueError, match="its labels are not those that were given"):
-        evaluate(model, FIRST, LABELS.flip(0), toy_normalise, folder=tmp_path, **asked)
+        evaluate(model, FIRST, LABELS.flip(0), toy_normalize, folder=tmp_path, **asked)
     with pytest.raises(FileNotFoundError, match=r"fog.npy"):
-        evaluate(model, FIRST, LABELS, toy_normalise, folder=tmp_path, corruptions=["fog"])
+        evaluate(model, FIRST, LABELS, toy_normalize, folder=tmp_path, corruptions=["fog"])
     with pytest.raises(ValueError, match=r"wanted whole numbers \(115,\)"):
-        evaluate(model, FIRST[1:], LABELS[1:], toy_normalise, folder=tmp_path, **asked)
+        evaluate(model, FIRST[1:], LABELS[1:], toy_normalize, folder=tmp_path, **asked)
 
 
 def test_a_function_of_bytes_is_a_model_too():
@@ -102,7 +102,7 @@ def test_every_module_gets_its_own_mode_back():
     model = toy_model().train()
     model[3].eval()
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    evaluate(model, FIRST, LABELS, toy_normalise, corruptions=["contrast"])
+    evaluate(model, FIRST, LABELS, toy_normalize, corruptions=["contrast"])
     assert [module.training for module in model] == [True, True, True, False, True]
     assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
     with pytest.raises(ZeroDivisionError):
@@ -137,7 +137,7 @@ def test_another_precision_is_asked_for():
 
     model = Watch(16 * 16 * 3, 4)
     for dtype in (torch.float32, torch.bfloat16):
-        evaluate(model, FIRST, LABELS, toy_normalise, corruptions=(), dtype=dtype)
+        evaluate(model, FIRST, LABELS, toy_normalize, corruptions=(), dtype=dtype)
     assert seen == [torch.float32, torch.bfloat16]
 
 
@@ -146,10 +146,10 @@ def test_another_precision_is_asked_for():
 def test_a_gpu_counts_the_same_where_nothing_is_random():
     asked = {"corruptions": ["contrast", "pixelate"], "perturbations": ["rotate"]}
     model = toy_model()
-    wanted = evaluate(model, FIRST, LABELS, toy_normalise, **asked)
-    moved = evaluate(model, FIRST, LABELS, toy_normalise, device="cuda", **asked)
+    wanted = evaluate(model, FIRST, LABELS, toy_normalize, **asked)
+    moved = evaluate(model, FIRST, LABELS, toy_normalize, device="cuda", **asked)
     assert next(model.parameters()).is_cuda
-    again = evaluate(model, FIRST, LABELS, toy_normalise, **asked)  # where the model is now
+    again = evaluate(model, FIRST, LABELS, toy_normalize, **asked)  # where the model is now
     assert again == moved
     # TF32 may turn a close decision.
     for figure, value in moved.figures().items():
@@ -162,7 +162,7 @@ def test_progress_counts_every_image_once():
         toy_model(),
         FIRST,
         LABELS,
-        toy_normalise,
+        toy_normalize,
         corruptions=["contrast"],
         perturbations=["translate"],
         severities=[1, 4],
@@ -198,7 +198,7 @@ def test_progress_counts_every_image_once():
     ],
 )
 def test_a_mistake_is_named(change, message):
-    given = {"model": toy_model(), "images": FIRST, "labels": LABELS, "normalise": toy_normalise}
+    given = {"model": toy_model(), "images": FIRST, "labels": LABELS, "normalize": toy_normalize}
     with pytest.raises(ValueError, match=message):
         evaluate(**{"corruptions": ["contrast"], **given, **change})
 

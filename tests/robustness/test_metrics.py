@@ -104,7 +104,7 @@ def test_rank_changes_follow_the_class_from_one_frame_to_the_other():
 def test_ce_and_its_means_are_the_published_formulas():
     assert MODEL.ce(BASELINE) == exactly(ERRORS["CE"])
     assert MODEL.relative_ce(BASELINE) == exactly(ERRORS["relative_CE"])
-    assert MODEL.unnormalised_ce() == exactly(ERRORS["unnormalised_CE"])
+    assert MODEL.unnormalized_ce() == exactly(ERRORS["unnormalised_CE"])
     assert MODEL.mce(BASELINE) == exactly(ERRORS["mCE"])
     assert MODEL.relative_mce(BASELINE) == exactly(ERRORS["relative_mCE"])
     assert MODEL.mean_error() == exactly(ERRORS["unnormalised_mCE"])
@@ -152,14 +152,14 @@ def test_the_groups_are_the_authors():
     assert (len(metrics.STANDARD_CORRUPTIONS), len(metrics.ALL_CORRUPTIONS)) == (15, 19)
 
 
-def test_flips_between_neighbours_are_counted_for_noises_alone_and_in_batches():
+def test_flips_between_neighbors_are_counted_for_noises_alone_and_in_batches():
     rates = FlipRates()
     for batch in ([[0, 1, 1, 1, 2]], [[0, 0, 0, 0, 0]]):
         rates.update("shot_noise_2", batch)
         rates.update("tilt", batch)
     found = rates.compute()
     assert found.flip_probability == {"shot_noise_2": 4 / 8, "tilt": 2 / 8}
-    assert found.neighbour_flips == {"shot_noise_2": 2 / 8}
+    assert found.neighbor_flips == {"shot_noise_2": 2 / 8}
 
 
 def test_a_mean_at_difficulty_two_takes_the_second_noise_level():
@@ -226,7 +226,7 @@ def test_a_refused_batch_leaves_no_trace():
         (lambda: MODEL.ce(table({"fog": [0.1]})), "gaussian_noise: errors at severities"),
         (lambda: MODEL.ce(table(dict.fromkeys(MODEL.errors, [0.0] * 5))), "the baseline is 0"),
         (lambda: MODEL.relative_ce(table(ERRORS["baseline_errors"])), "call update_clean"),
-        (lambda: table({"fog": [9.5]}).unnormalised_ce(), "divide percent by 100"),
+        (lambda: table({"fog": [9.5]}).unnormalized_ce(), "divide percent by 100"),
         (lambda: table({"fog": [0.1]}).mean_error(), "no value for gaussian_noise, shot_noise"),
         (lambda: metrics.flip_rates({"tilt": 0.1}, {"tilt": 0.0}), "tilt: the baseline is 0"),
         (lambda: metrics.flip_rates({"tilt": 0.1}, {}), "baseline: no value for tilt"),

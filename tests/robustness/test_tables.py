@@ -17,7 +17,7 @@ from foveapool.robustness.names import (
 )
 from foveapool.robustness.perturbations import PERTURBATIONS
 from foveapool.robustness.result import RobustnessResult, average_results
-from foveapool.robustness.tables import NEIGHBOURS, make_tables
+from foveapool.robustness.tables import NEIGHBORS, make_tables
 
 
 def named(found, name):
@@ -66,33 +66,33 @@ def test_the_papers_flips_under_noise_are_too_few_to_be_against_the_clean_frame(
     changed = errors.errors["gaussian_noise"][severity] - errors.clean
     assert load_paper().baseline.perturbations.flip_probability[file] < changed
     told = [
-        each.name for each in make_tables(result(0.9), data="cifar10") if NEIGHBOURS in each.notes
+        each.name for each in make_tables(result(0.9), data="cifar10") if NEIGHBORS in each.notes
     ]
     assert told == ["summary", "perturbations-non-geometric"]
-    assert all(NEIGHBOURS not in each.notes for each in make_tables(result(0.9), data="svhn"))
+    assert all(NEIGHBORS not in each.notes for each in make_tables(result(0.9), data="svhn"))
 
 
-def test_flips_between_neighbours_stand_beside_the_papers_where_they_were_counted():
-    def with_neighbours(scale):
+def test_flips_between_neighbors_stand_beside_the_papers_where_they_were_counted():
+    def with_neighbors(scale):
         flips = {name: scale * 0.01 for name in PERTURBATION_FILES if "noise" in name}
         found = result(scale)
-        counted = replace(found.perturbations, neighbour_flips=flips)
+        counted = replace(found.perturbations, neighbor_flips=flips)
         return replace(found, perturbations=counted)
 
-    ours, baseline = with_neighbours(0.9), with_neighbours(1.0)
+    ours, baseline = with_neighbors(0.9), with_neighbors(1.0)
     table = named(make_tables(ours, baseline, "cifar10"), "perturbations-non-geometric")
     (column,) = [i for i, title in enumerate(table.header[1:]) if title == "Shot"]
-    assert [row[column] for row in rows_of(table, "ours, neighbours")] == ["0.90"] * 3
-    assert [row[column] for row in rows_of(table, "baseline, neighbours")] == ["1.00"] * 3
-    (rates,) = rows_of(table, "flip rate, neighbours")
+    assert [row[column] for row in rows_of(table, "ours, neighbors")] == ["0.90"] * 3
+    assert [row[column] for row in rows_of(table, "baseline, neighbors")] == ["1.00"] * 3
+    (rates,) = rows_of(table, "flip rate, neighbors")
     assert rates[column] == "90.0" and "-" in rates
     for pair in ((ours, result(1.0)), (result(0.9), baseline), (result(0.9), result(1.0))):
         older = named(make_tables(*pair, "cifar10"), "perturbations-non-geometric")
-        assert not rows_of(older, "flip rate, neighbours")
-    assert average_results([ours, ours]).perturbations.neighbour_flips[
+        assert not rows_of(older, "flip rate, neighbors")
+    assert average_results([ours, ours]).perturbations.neighbor_flips[
         "shot_noise"
     ] == pytest.approx(0.009)
-    assert not average_results([ours, result(1.0)]).perturbations.neighbour_flips
+    assert not average_results([ours, result(1.0)]).perturbations.neighbor_flips
 
 
 def test_the_groups_are_the_papers():

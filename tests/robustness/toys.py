@@ -17,7 +17,7 @@ def toy_labels(count=24):
     return torch.arange(count) % 4
 
 
-def toy_normalise(images):
+def toy_normalize(images):
     """From (n, 3, H, W)."""
     return (images.float() - 128) / 64
 

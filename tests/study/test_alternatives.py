@@ -55,7 +55,7 @@ def found_where(search, best, network=CNN):
 
 
 @pytest.mark.parametrize("best", ALL)
-def test_a_setting_of_any_form_layers_and_neighbours_can_be_the_best(best):
+def test_a_setting_of_any_form_layers_and_neighbors_can_be_the_best(best):
     found, asked = found_where(search_of(*ALL), best)
     assert found.best == line("closed-form", best)
     assert [each.setting for each in found.candidates] == [line("closed-form", t) for t in ALL]
@@ -64,7 +64,7 @@ def test_a_setting_of_any_form_layers_and_neighbours_can_be_the_best(best):
 
 @pytest.mark.parametrize(("best", "stay"), [(MIX, ()), (BLURRED, (1, 2)), ({"layer": 2}, (1,))])
 def test_a_selection_knows_what_stands_beside_the_best_of_grid_and_tables(best, stay):
-    # The grid has another neighbour than the tables.
+    # The grid has another neighbor than the tables.
     grid = {"layers": (2,), "alphas": ("auto",), "norms": ("l2",)}
     beside = {"pooling": "max", "layer": 1}
     search = search_of(MIX, BLURRED, beside=(beside,), **grid)

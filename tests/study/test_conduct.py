@@ -187,7 +187,7 @@ def test_a_plan_takes_no_time_from_trainings_that_diverged(whole, tmp_path):
 
 
 def test_a_plan_of_what_diverges_says_why_it_knows_no_time(tmp_path):
-    wild = study_of(tmp_path, TINY, {"recipe": {"optimiser": "sgd", "lr": 1e30}})
+    wild = study_of(tmp_path, TINY, {"recipe": {"optimizer": "sgd", "lr": 1e30}})
     found = make_plan(wild, Runs(tmp_path / "runs"), CPU)
     assert math.isnan(found.seconds) and "lower the learning rate" in found.unknown
 

@@ -62,7 +62,7 @@ def test_alphas_norms_and_components_share_one_scatter(runs, summed):
             get_operators(training(("closed-form", layer, alpha, norm)), runs, CPU)
         get_operators(training(("closed-form-trained", layer, 25, "l2", 1)), runs, CPU)
     assert summed == ["down2", "down3"]
-    for choice in ({"normalise": False}, {"weighting": "frequency"}, {"class_cap": 4}):
+    for choice in ({"normalize": False}, {"weighting": "frequency"}, {"class_cap": 4}):
         get_operators(training(Pool("closed-form", 3, **choice)), runs, CPU)
     assert summed == ["down2"] + 4 * ["down3"]
     get_operators(training(("closed-form", 3), seed=1), runs, CPU)
@@ -127,7 +127,7 @@ def test_each_pool_gets_what_its_choices_ask_for(runs):
         assert torch.equal(operator.weight, wanted.weight)
 
 
-def test_in_a_window_a_place_sees_its_neighbourhood_alone(runs, summed):
+def test_in_a_window_a_place_sees_its_neighborhood_alone(runs, summed):
     operator = get_operators(training(Pool("closed-form", 3, window=1)), runs, CPU)["3"]
     assert operator.settings.window == 1 and summed == ["down3"]
     seen = (operator.weight != 0).sum(-1)

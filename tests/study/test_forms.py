@@ -35,10 +35,10 @@ def test_a_rival_stands_as_published_and_a_closed_form_as_the_paper_has_it(tmp_p
     assert (found.placement, found.pools[0].form) == ("shortcut", "after")
 
 
-def test_a_form_that_is_asked_for_brings_its_own_components_window_and_centre(tmp_path):
+def test_a_form_that_is_asked_for_brings_its_own_components_window_and_center(tmp_path):
     arms = f'[[arm]]\npooling = "closed-form"\nlayer = 3\nform = {list(FORMS)}\n'
     found = [each.pools[0] for each in settings_of(tmp_path, arms)]
-    assert [(p.form, p.components, p.window, p.centre) for p in found] == [
+    assert [(p.form, p.components, p.window, p.center) for p in found] == [
         ("replace", 2, None, "paper"),
         ("mix", 9, None, "paper"),
         ("after", 1, 2, "first"),
@@ -258,7 +258,7 @@ APART = [
         (BEHIND,),
         (Pool("closed-form", 3, form="after", window=None),),
         (Pool("closed-form", 3, form="after", window=3),),
-        (Pool("closed-form", 3, form="after", centre="paper"),),
+        (Pool("closed-form", 3, form="after", center="paper"),),
         (Pool("closed-form", 3, form="after-activation"),),
         (Pool("closed-form", 3, 0.5, form="mix"),),
         (Pool("closed-form", 3, 0.5, form="mix", alpha_unit="trace"),),
@@ -296,7 +296,7 @@ APART += [
 ]
 
 
-def test_trainings_that_differ_in_form_neighbours_or_layers_are_told_apart():
+def test_trainings_that_differ_in_form_neighbors_or_layers_are_told_apart():
     assert len({each.name for each in APART}) == len(APART)
     columns = [str(setting_columns(each.setting, RECIPE)) for each in APART]
     words = [each.setting.network + describe_training(each.facts) for each in APART]

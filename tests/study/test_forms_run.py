@@ -35,7 +35,7 @@ name = "npz:IMAGES"
 name = "NETWORK"
 width = 4
 [recipe]
-optimiser = "adam"
+optimizer = "adam"
 epochs = 1
 lr = 0.01
 batch_size = 32

@@ -32,7 +32,7 @@ def test_the_maps_are_those_of_the_network_that_was_fitted_on(tmp_path):
     network = trial.network()
     network.load_state_dict(load_file(runs.folder(CLOSED.fitted_on.name) / "weights.safetensors"))
     image = trial.data.test.images[:1].float()
-    # Street digits are normalised each by its own mean and deviation.
+    # Street digits are normalized each by its own mean and deviation.
     x = (image - image.mean()) / image.std(unbiased=False)
     wanted = read_inputs(network, x, ["down3"])["down3"]
     torch.testing.assert_close(found.maps[:1], wanted, atol=1e-4, rtol=1e-3)

@@ -138,8 +138,8 @@ def test_the_ablations_change_one_choice_at_a_time():
         return {arm.choices[name] for arm in arms if name in arm.choices}
 
     assert values("components") == {1, 4, 8}
-    assert {False} == values("normalise") and {"frequency"} == values("weighting")
-    assert {"aligned"} == values("centre") and {"sum"} == values("sign")
+    assert {False} == values("normalize") and {"frequency"} == values("weighting")
+    assert {"aligned"} == values("center") and {"sum"} == values("sign")
     assert values("window") == {1, 2, 3}
     assert len(values("class_cap")) > 1 and values("norm") == {"l1", "l2"}
     alphas = values("alpha") - {"auto"}
@@ -195,11 +195,13 @@ def test_a_search_is_read_with_its_halving(tmp_path):
 
 def test_data_that_the_paper_does_not_have_bring_their_own_recipe(tmp_path):
     text = LEAST.replace("street-digits", "npz:mine.npz")
-    with pytest.raises(ValueError, match=r"\[recipe\]: got no optimiser, no lr, no epochs, and"):
+    with pytest.raises(ValueError, match=r"\[recipe\]: got no optimizer, no lr, no epochs, and"):
         read(tmp_path, text)
-    with pytest.raises(ValueError, match=r"\[recipe\]: got the key 'optimizer'.*mean 'optimiser'"):
-        read(tmp_path, text + '[recipe]\noptimizer = "sgd"\nlr = 0.1\nepochs = 3\n')
-    study = read(tmp_path, text + '[recipe]\noptimiser = "sgd"\nlr = 0.1\nepochs = 3\n')
+    with pytest.raises(ValueError, match=r"'optimiser', which is called 'optimizer' now"):
+        read(tmp_path, text + '[recipe]\noptimiser = "sgd"\nlr = 0.1\nepochs = 3\n')
+    with pytest.raises(ValueError, match=r"\[recipe\]: got the key 'optimzer'.*mean 'optimizer'"):
+        read(tmp_path, text + '[recipe]\noptimzer = "sgd"\nlr = 0.1\nepochs = 3\n')
+    study = read(tmp_path, text + '[recipe]\noptimizer = "sgd"\nlr = 0.1\nepochs = 3\n')
     assert study.recipe == Recipe("sgd", 0.1, 3)
 
 

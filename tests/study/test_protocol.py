@@ -181,7 +181,7 @@ def test_parameters_and_time_are_of_the_network_that_was_trained(runs):
 
 def test_a_training_that_diverges_is_finished_and_gets_everything_wrong(runs, monkeypatch):
     wild = training()
-    wild = replace(wild, recipe=replace(wild.recipe, optimiser="sgd", lr=1e30))
+    wild = replace(wild, recipe=replace(wild.recipe, optimizer="sgd", lr=1e30))
     found = run_training(wild, runs, CPU)
     assert found["error"] == 100 and "lower the learning rate" in found["diverged"]
     assert "checkpoint" not in found["diverged"]

@@ -59,7 +59,7 @@ def test_what_was_not_measured_is_no_row():
 def test_a_training_is_measured_on_its_test_images_once_it_is_trained(tmp_path, monkeypatch):
     asked = []
 
-    def evaluate(network, images, labels, normalise, **how):
+    def evaluate(network, images, labels, normalize, **how):
         asked.append((len(images), how["corruptions"], how["perturbations"]))
         return RobustnessResult(CorruptionTable({"fog": {1: 0.5}}, clean=0.25))
 

@@ -65,7 +65,7 @@ OLDER = {
     "cnn-average-3-seed0-6fc8ee801f": training(Pool("average", 3, form="replace")),
     "cnn-closed-form-2-a25-l2-seed0-81599f3868": training(("closed-form", 2, 25.0)),
     "cnn-closed-form-3-a5-l1-seed0-e80e421e29": training(
-        Pool("closed-form", 3, 5.0, "l1", 4, centre="aligned", window=2)
+        Pool("closed-form", 3, 5.0, "l1", 4, center="aligned", window=2)
     ),
     "resnet18-shortcut-closed-form-3-a15-l2-closed-form-1-a65-l1-seed0-5414fb492e": training(
         ("closed-form", 3, 15, "l2"),
@@ -226,7 +226,7 @@ OWN = """
 [data]
 name = "npz:{}"
 [recipe]
-optimiser = "adam"
+optimizer = "adam"
 lr = 0.01
 epochs = 1
 [[arm]]

@@ -80,12 +80,12 @@ def test_the_choices_of_a_pool_reach_the_fit(trained):
     each = trial(("closed-form", 2, 5.0, "l1", 3, False, "frequency", "aligned", "sum", 4))
     operator = fit_in_memory(each, trained)
     how = operator.settings
-    assert (how.alpha, how.norm, how.centre, how.sign) == (5.0, "l1", "aligned", "sum")
+    assert (how.alpha, how.norm, how.center, how.sign) == (5.0, "l1", "aligned", "sum")
     assert (how.weighting, operator.components, operator.in_shape) == ("frequency", 3, (16, 16))
     pool = each.setting.pools[0]
     scatter = scatter_at(trained, DATA, "down2", "cpu", pool=pool)
     assert int(scatter.counts.max()) == 4
-    other = scatter_at(trained, DATA, "down2", "cpu", pool=replace(pool, normalise=True))
+    other = scatter_at(trained, DATA, "down2", "cpu", pool=replace(pool, normalize=True))
     assert not torch.allclose(scatter.within, other.within)
 
 

@@ -136,8 +136,8 @@ def test_the_alphas_that_auto_took_have_a_line():
         ((Pool("closed-form", 3, 65.0, "l1", 1),), "closed-form"),
         ((Pool("sgd", 3, sign="sum"),), "sgd"),
         (
-            (Pool("closed-form", 3, normalise=False, class_cap=30),),
-            "closed-form, normalise False, class_cap 30",
+            (Pool("closed-form", 3, normalize=False, class_cap=30),),
+            "closed-form, normalize False, class_cap 30",
         ),
         (
             (Pool("closed-form", 3, sign="sum"), Pool("closed-form-trained", 1, sign="sum")),

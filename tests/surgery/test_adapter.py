@@ -155,7 +155,7 @@ def test_poolings_without_a_stride_of_their_own_find_theirs_again(tmp_path):
     assert torch.equal(fresh(pictures()), model(pictures()))
 
 
-def test_an_optimiser_follows(tmp_path):
+def test_an_optimizer_follows(tmp_path):
     saved(tmp_path, trainable=True, components=1, layers=[MAIN, SHORTCUT])
     fresh = toy()
     optimizer = torch.optim.SGD(fresh.parameters(), 0.1)

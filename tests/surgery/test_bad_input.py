@@ -11,7 +11,7 @@ from foveapool import ClosedFormPooling
 from .toys import MAIN, POOL, anatomy, loader, toy
 
 
-def relabelled(change) -> list[tuple[Tensor, Tensor]]:
+def relabeled(change) -> list[tuple[Tensor, Tensor]]:
     return [(images, change(labels)) for images, labels in loader()]
 
 
@@ -39,39 +39,39 @@ WRONG = {
     "text for progress": (loader(), {"progress": "yes"}, {}, "progress: got 'yes', wanted True,"),
     "no batch": ([], {}, {}, "loader: got no batch, wanted at least one"),
     "a type that is none": (loader(), {"autocast": True}, {}, "autocast: got True, wanted a type"),
-    "one class": (relabelled(lambda y: y * 0), {}, {}, "fewer than two samples .*{1: 0}"),
+    "one class": (relabeled(lambda y: y * 0), {}, {}, "fewer than two samples .*{1: 0}"),
     "a class too many": (loader(), {}, {"num_classes": 2}, r"labels: got \[2\], wanted 0 to 1"),
     "a class too few": (loader(), {}, {"num_classes": 5}, r"{3: 0, 4: 0}.*lower num_classes"),
-    "classes from 1": (relabelled(lambda y: y + 1), {}, {}, r"{0: 0}.*number the classes from 0"),
-    "a gap": (relabelled(lambda y: y * 2), {}, {}, r"{1: 0, 3: 0}.*from 0 without gaps$"),
-    "negative labels": (relabelled(lambda y: y - 1), {}, {}, r"labels: got \[-1\], wanted 0 to"),
+    "classes from 1": (relabeled(lambda y: y + 1), {}, {}, r"{0: 0}.*number the classes from 0"),
+    "a gap": (relabeled(lambda y: y * 2), {}, {}, r"{1: 0, 3: 0}.*from 0 without gaps$"),
+    "negative labels": (relabeled(lambda y: y - 1), {}, {}, r"labels: got \[-1\], wanted 0 to"),
     "broken labels": (
-        relabelled(lambda y: y / 2),
+        relabeled(lambda y: y / 2),
         {},
         {},
         r"labels: got .*torch.float32.*unpack=lambda batch: \(batch\[0\], batch\[1\].long\(\)\)",
     ),
     "labels in a row": (
-        relabelled(lambda y: y[:, None]),
+        relabeled(lambda y: y[:, None]),
         {},
         {},
         r"labels: got shape \(10, 1\).*unpack=lambda .* batch\[1\].squeeze\(1\)\)$",
     ),
     "one-hot labels": (
-        relabelled(lambda y: nn.functional.one_hot(y, 3)),
+        relabeled(lambda y: nn.functional.one_hot(y, 3)),
         {},
         {},
         r"labels: got shape \(10, 3\).*unpack=lambda .* batch\[1\].argmax\(1\)\)$",
     ),
     "labels for each place": (
-        relabelled(lambda y: y[:, None, None].expand(-1, 8, 8)),
+        relabeled(lambda y: y[:, None, None].expand(-1, 8, 8)),
         {},
         {},
         r"labels: got shape \(10, 8, 8\).*unpack=lambda batch: \(inputs, labels\)$",
     ),
-    "labels for others": (relabelled(lambda y: y[:3]), {}, {}, r"labels: got shape \(3,\)"),
+    "labels for others": (relabeled(lambda y: y[:3]), {}, {}, r"labels: got shape \(3,\)"),
     "huge labels": (
-        relabelled(lambda y: y * 100_000),
+        relabeled(lambda y: y * 100_000),
         {},
         {},
         "labels: got 200000, wanted classes numbered from 0; pass num_classes",

@@ -270,7 +270,7 @@ def test_maps_that_are_written_into_in_a_later_batch_only_are_the_layers_all_the
 
 
 class InPlace(nn.Module):
-    """Normalises what it is given where it lies, as some networks do."""
+    """Normalizes what it is given where it lies, as some networks do."""
 
     def __init__(self) -> None:
         super().__init__()

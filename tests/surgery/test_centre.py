@@ -1,4 +1,4 @@
-"""Where the rows of a fitted pooling are centred: the paper's place, or the layer's own output."""
+"""Where the rows of a fitted pooling are centerd: the paper's place, or the layer's own output."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ def test_behind_a_layer_a_large_alpha_leaves_the_network_as_it_was(layer):
     model = network()
     wanted = model(IMAGES).detach()
     fit = ClosedFormPooling(alpha=1e9, norm="l1").fit(model, [(IMAGES, LABELS)], layer, "after")
-    assert fit.operator_.settings.centre == "first"
+    assert fit.operator_.settings.center == "first"
     fit.replace(model)
     torch.testing.assert_close(model(IMAGES), wanted, rtol=1e-4, atol=1e-4)
 
 
-def test_elsewhere_the_centre_is_the_papers_unless_it_is_chosen():
+def test_elsewhere_the_center_is_the_papers_unless_it_is_chosen():
     model, loader = network(), [(IMAGES, LABELS)]
-    assert ClosedFormPooling().fit(model, loader, "3").operator_.settings.centre == "paper"
-    chosen = ClosedFormPooling(centre="aligned").fit(model, loader, "2", "after")
-    assert chosen.operator_.settings.centre == "aligned"
-    with pytest.raises(ValueError, match=r"centre: got 'last', wanted one of .*first"):
-        ClosedFormPooling(centre="last").fit(model, loader, "0")
+    assert ClosedFormPooling().fit(model, loader, "3").operator_.settings.center == "paper"
+    chosen = ClosedFormPooling(center="aligned").fit(model, loader, "2", "after")
+    assert chosen.operator_.settings.center == "aligned"
+    with pytest.raises(ValueError, match=r"center: got 'last', wanted one of .*first"):
+        ClosedFormPooling(center="last").fit(model, loader, "0")

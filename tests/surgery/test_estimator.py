@@ -30,9 +30,9 @@ def by_hand(model: nn.Module, layer: str, mode: str, out_shape: tuple[int, int],
     accumulator = ScatterAccumulator(moments.compute(), window=window)
     for maps, labels in batches:
         accumulator.update(maps, labels)
-    centre = "first" if mode == "after" else "paper"
+    center = "first" if mode == "after" else "paper"
     scatter = accumulator.compute()
-    return solve_pooling(scatter, out_shape, components=components, centre=centre, window=window)
+    return solve_pooling(scatter, out_shape, components=components, center=center, window=window)
 
 
 # Settings

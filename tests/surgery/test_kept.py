@@ -47,8 +47,8 @@ def test_a_note_that_cannot_be_read_is_written_over(tmp_path):
     ("change", "message"),
     [
         (lambda facts: facts.pop("layers"), "estimator.json: not what.*KeyError: 'layers'"),
-        (lambda facts: facts["layers"][0].update(colour=1), "estimator.json: not what.*'colour'"),
-        (lambda facts: facts["settings"].update(colour=1), "colour: no such setting"),
+        (lambda facts: facts["layers"][0].update(color=1), "estimator.json: not what.*'color'"),
+        (lambda facts: facts["settings"].update(color=1), "color: no such setting"),
     ],
 )
 def test_a_note_of_another_version_is_refused_in_words(tmp_path, change, message):

@@ -284,7 +284,7 @@ def test_maps_of_another_size_are_refused_or_pooled_by_a_resized_operator(make):
     torch.testing.assert_close(model(images), wanted)
 
 
-def test_an_optimiser_follows_and_gets_its_memory_back():
+def test_an_optimizer_follows_and_gets_its_memory_back():
     model = network(LAYERS["3x3"])
     optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
     model(batches()[0][0]).square().mean().backward()

@@ -187,10 +187,10 @@ def test_freezing_and_unfreezing_between_calls_is_followed(frozen_first):
             found = model(pictures(2, 10))
             torch.testing.assert_close(found, pool.resized((10, 10), (5, 5))(pictures(2, 10)))
         if not frozen:
-            changed_by_a_fused_optimiser(pool.weight)
+            changed_by_a_fused_optimizer(pool.weight)
 
 
-def changed_by_a_fused_optimiser(weight):
+def changed_by_a_fused_optimizer(weight):
     weight.grad = torch.ones_like(weight)
     torch.optim.SGD([weight], 1.0, fused=True).step()
 
@@ -204,7 +204,7 @@ def changed_in_place_of_another(weight):
 
 
 @pytest.mark.parametrize(
-    "change", [changed_by_a_fused_optimiser, changed_as_data, changed_in_place_of_another]
+    "change", [changed_by_a_fused_optimizer, changed_as_data, changed_in_place_of_another]
 )
 def test_a_change_that_leaves_no_trace_is_seen(change):
     model, pool = interpolating(trainable=True)

@@ -152,11 +152,11 @@ def test_settings_that_only_matter_for_solving_may_change(tmp_path):
     ClosedFormPooling(alpha=3.0).fit(toy(), loader(), MAIN, resume=tmp_path / "sums")
 
 
-def relabelled() -> list[tuple[Tensor, Tensor]]:
+def relabeled() -> list[tuple[Tensor, Tensor]]:
     return [(images, labels.flip(0)) for images, labels in loader()]
 
 
-@pytest.mark.parametrize("batches", [loader(50)[::-1], relabelled()], ids=["images", "labels"])
+@pytest.mark.parametrize("batches", [loader(50)[::-1], relabeled()], ids=["images", "labels"])
 @pytest.mark.parametrize("reading", [2, 3], ids=["in pass 1", "in pass 2"])
 def test_sums_do_not_go_on_with_other_data(tmp_path, reading, batches):
     before = half_done(tmp_path / "sums", reading=reading)

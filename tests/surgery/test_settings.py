@@ -28,8 +28,8 @@ WRONG = [
     {"weighting": "heavy"},
     {"precision": "x"},
     {"precision": "bf16"},  # on a CPU
-    {"normalise": "no"},
-    {"normalise": 1},
+    {"normalize": "no"},
+    {"normalize": 1},
     {"components": "2"},
     {"components": True},
     {"components": 0},
@@ -72,8 +72,8 @@ NUMBERS = [
     ("class_cap", np.int32(12), 12),
     ("num_classes", np.int64(3), 3),
     ("seed", np.uint64(2), 2),
-    ("normalise", np.bool_(False), False),
-    ("normalise", torch.tensor(False), False),
+    ("normalize", np.bool_(False), False),
+    ("normalize", torch.tensor(False), False),
 ]
 
 

@@ -14,9 +14,9 @@ POOL = LinearPool2d.average((8, 8), (4, 4))
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_a_quantised_layer_is_called_so():
+def test_a_quantized_layer_is_called_so():
     model = nn.Sequential(nn.ReLU(), torch.ao.nn.quantized.Conv2d(3, 4, 3, 2, 1))
-    with pytest.raises(ValueError, match=r"got '1', a quantised Conv2d, .*quantise it afterwards"):
+    with pytest.raises(ValueError, match=r"got '1', a quantized Conv2d, .*quantize it afterwards"):
         replace(model, {"1": POOL})
 
 

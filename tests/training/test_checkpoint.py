@@ -34,7 +34,7 @@ def test_weights_can_be_taken_from_a_run_folder(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"data": toy_data(normalisation="image")}, "data.normalisation is channel there and ima"),
+        ({"data": toy_data(normalization="image")}, "data.normalisation is channel there and ima"),
         ({"data": replace(toy_data(), test=toy_images(40, 2))}, r"data.content is \w+ there and "),
         ({"seed": 1}, r"seed is 0 there and 1 here; wanted them with the images"),
     ],

@@ -25,12 +25,12 @@ def eager_losses(network, recipe, seed=0):
     data = toy_data()
     network.cuda().to(memory_format=torch.channels_last)
     feed = Feed(load_resident(data, GPU)[0], recipe.batch_size, seed, data.augmentation)
-    optimiser = build_optimizer(network, recipe, GPU)
+    optimizer = build_optimizer(network, recipe, GPU)
     losses = torch.zeros(feed.steps, device=GPU)
-    step = make_plain_step(network, feed, optimiser, losses, Workers())
+    step = make_plain_step(network, feed, optimizer, losses, Workers())
     means = []
     for epoch in range(recipe.epochs):
-        set_rate(optimiser, recipe.rate(epoch))
+        set_rate(optimizer, recipe.rate(epoch))
         feed.start(epoch)
         for _ in range(feed.steps):
             step()
@@ -38,11 +38,11 @@ def eager_losses(network, recipe, seed=0):
     return means
 
 
-@pytest.mark.parametrize("optimiser", ["adam", "sgd"])
+@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
 @pytest.mark.parametrize("name", ["cnn", "resnet18"])
-def test_the_graph_trains_as_the_eager_step_does(name, optimiser):
+def test_the_graph_trains_as_the_eager_step_does(name, optimizer):
     # Rate 0 from the second epoch on: a graph that kept its first rate would go on learning.
-    recipe = toy_recipe(6, optimiser=optimiser, lr=0.01, milestones=(1,), gamma=0.0)
+    recipe = toy_recipe(6, optimizer=optimizer, lr=0.01, milestones=(1,), gamma=0.0)
     result = train(toy_network(name), toy_data(), recipe, device=GPU)
     got = [record.loss for record in result.history]
     assert got == pytest.approx(eager_losses(toy_network(name), recipe), rel=0.05, abs=0.02)

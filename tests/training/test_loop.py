@@ -19,13 +19,13 @@ from foveapool.training.step import measure_error
 from .toys import same, toy_data, toy_network, toy_recipe
 
 
-def plain_training(network, data, recipe, optimiser, seed):
+def plain_training(network, data, recipe, optimizer, seed):
     """The loop that anyone would write, over the same order of images."""
     resident_train, _ = load_resident(data, "cpu")
     batches = list(iterate_batches(resident_train, 1000))
     images, labels = batches[0]
     schedule = torch.optim.lr_scheduler.MultiStepLR(
-        optimiser, list(recipe.milestones), recipe.gamma
+        optimizer, list(recipe.milestones), recipe.gamma
     )
     for epoch in range(recipe.epochs):
         order = draw_epoch_plan(len(labels), seed, epoch)[:, 0]
@@ -33,9 +33,9 @@ def plain_training(network, data, recipe, optimiser, seed):
             if len(index) < recipe.batch_size:
                 continue
             loss = F.cross_entropy(network(images[index]), labels[index])
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             loss.backward()
-            optimiser.step()
+            optimizer.step()
         schedule.step()
     return network
 
@@ -43,17 +43,17 @@ def plain_training(network, data, recipe, optimiser, seed):
 @pytest.mark.parametrize("name", ["adam", "sgd"])
 @pytest.mark.parametrize("batch_size", [16, 24])
 def test_a_training_is_what_a_plain_loop_gives(name, batch_size):
-    data = toy_data(augmentation=None, normalisation="image")
+    data = toy_data(augmentation=None, normalization="image")
     recipe = toy_recipe(
-        3, optimiser=name, lr=0.01, weight_decay=1e-3, milestones=(1, 2), batch_size=batch_size
+        3, optimizer=name, lr=0.01, weight_decay=1e-3, milestones=(1, 2), batch_size=batch_size
     )
     ours, theirs = toy_network("resnet18"), toy_network("resnet18")
     result = train(ours, data, recipe, seed=5, device="cpu")
     if name == "adam":
-        optimiser = torch.optim.Adam(theirs.parameters(), 0.01, weight_decay=1e-3)
+        optimizer = torch.optim.Adam(theirs.parameters(), 0.01, weight_decay=1e-3)
     else:
-        optimiser = torch.optim.SGD(theirs.parameters(), 0.01, 0.9, weight_decay=1e-3)
-    plain_training(theirs, data, recipe, optimiser, seed=5)
+        optimizer = torch.optim.SGD(theirs.parameters(), 0.01, 0.9, weight_decay=1e-3)
+    plain_training(theirs, data, recipe, optimizer, seed=5)
     assert same(ours, theirs)
     assert [round(record.lr, 9) for record in result.history] == [0.01, 0.001, 0.0001]
 

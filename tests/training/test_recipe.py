@@ -4,13 +4,13 @@ import pytest
 
 from foveapool.training.recipe import RECIPES, Recipe, get_paper_recipe, get_recipe, read_recipe
 
-PLAIN = {"optimiser": "sgd", "lr": 0.1, "epochs": 2}
+PLAIN = {"optimizer": "sgd", "lr": 0.1, "epochs": 2}
 
 
 def test_the_resnet_is_trained_as_the_paper_says():
     for data, epochs, milestones in (("cifar100", 350, (150, 250)), ("svhn", 150, (50, 100))):
         recipe = get_paper_recipe("resnet18", data)
-        assert (recipe.optimiser, recipe.momentum, recipe.weight_decay) == ("sgd", 0.9, 5e-4)
+        assert (recipe.optimizer, recipe.momentum, recipe.weight_decay) == ("sgd", 0.9, 5e-4)
         assert (recipe.epochs, recipe.milestones, recipe.batch_size) == (epochs, milestones, 128)
         rates = [recipe.rate(m + d) for m in milestones for d in (-1, 0)]
         assert rates == pytest.approx([0.1, 0.01, 0.01, 0.001])
@@ -19,7 +19,7 @@ def test_the_resnet_is_trained_as_the_paper_says():
 def test_the_cnn_is_trained_by_adam_at_one_rate():
     for data, epochs in (("cifar10", 350), ("svhn-reduced", 150), ("street-digits", 150)):
         recipe = get_paper_recipe("cnn", data)
-        assert (recipe.optimiser, recipe.epochs) == ("adam", epochs)
+        assert (recipe.optimizer, recipe.epochs) == ("adam", epochs)
         assert {recipe.rate(epoch) for epoch in range(epochs)} == {1e-3}
 
 
@@ -32,7 +32,7 @@ def test_a_rate_for_poolings_is_written_down_only_where_it_is_one_of_their_own()
     plain = Recipe.from_dict({**PLAIN, "pooling_rate": 1})
     assert plain == Recipe.from_dict(PLAIN)
     assert plain.as_dict() == {
-        "optimiser": "sgd",
+        "optimizer": "sgd",
         "lr": 0.1,
         "epochs": 2,
         "momentum": 0.9,
@@ -50,9 +50,9 @@ def test_a_rate_for_poolings_is_written_down_only_where_it_is_one_of_their_own()
 
 def test_a_recipe_is_read_from_a_file(tmp_path):
     path = tmp_path / "mine.toml"
-    path.write_text('optimiser = "adam"\nlr = 0.002\nepochs = 5\nmilestones = [2, 4]\n')
+    path.write_text('optimizer = "adam"\nlr = 0.002\nepochs = 5\nmilestones = [2, 4]\n')
     assert read_recipe(path) == Recipe("adam", 0.002, 5, milestones=(2, 4))
-    path.write_text('optimiser = "sgd"\nlr = 0.1\nepochs = 5\npooling_rate = 0.1\n')
+    path.write_text('optimizer = "sgd"\nlr = 0.1\nepochs = 5\npooling_rate = 0.1\n')
     assert read_recipe(path) == Recipe("sgd", 0.1, 5, pooling_rate=0.1)
 
 
@@ -60,7 +60,7 @@ def test_a_recipe_is_read_from_a_file(tmp_path):
     ("changes", "message"),
     [
         ({"batchsize": 3}, r"got the key 'batchsize', wanted among.*did you mean 'batch_size'"),
-        ({"optimiser": "rmsprop"}, r"optimiser: got 'rmsprop', wanted adam or sgd"),
+        ({"optimizer": "rmsprop"}, r"optimizer: got 'rmsprop', wanted adam or sgd"),
         ({"lr": -1}, r"lr: got -1, wanted a finite number of 0 or more"),
         ({"lr": "0.1"}, r"lr: got '0.1'"),
         ({"weight_decay": float("nan")}, r"weight_decay: got nan"),
@@ -85,12 +85,12 @@ def test_a_file_is_named_in_the_error(tmp_path):
     path = tmp_path / "mine.toml"
     for text, message in (
         ("lr = ", "mine.toml: "),
-        ("lr = 0.1", r"mine.toml: recipe: got no optimiser and no epochs"),
+        ("lr = 0.1", r"mine.toml: recipe: got no optimizer and no epochs"),
     ):
         path.write_text(text)
         with pytest.raises(ValueError, match=message):
             read_recipe(path)
-    path.write_bytes(b'optimiser = "\xe9"')
+    path.write_bytes(b'optimizer = "\xe9"')
     with pytest.raises(ValueError, match=r"mine.toml: got what is no text in UTF-8 .*a recipe in"):
         read_recipe(path)
     for missing in ("none.toml", "."):

@@ -34,7 +34,7 @@ def training(folder):
     pid = os.fork()
     if pid == 0:
         network = torch.nn.Sequential(toy_network(), torch.nn.Dropout(0.1))
-        recipe = toy_recipe(40, optimiser="adam", lr=1e-3, milestones=(20,))
+        recipe = toy_recipe(40, optimizer="adam", lr=1e-3, milestones=(20,))
         train(network, toy_data(), recipe, seed=1, device="cpu", folder=folder, checkpoint_steps=3)
         os._exit(0)
     return pid
@@ -119,11 +119,11 @@ def test_killed_training_ends_with_the_same_weights(tmp_path):
     }
 
 
-@pytest.mark.parametrize("optimiser", ["adam", "sgd"])
+@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
 @pytest.mark.parametrize(("stop", "checkpoint_steps"), [(2, 1), (7, 2), (4, None), (9, 3)])
-def test_a_resumed_training_ends_with_the_same_weights(tmp_path, stop, checkpoint_steps, optimiser):
+def test_a_resumed_training_ends_with_the_same_weights(tmp_path, stop, checkpoint_steps, optimizer):
     calm, resumed = noisy_network(), noisy_network()
-    more = {"checkpoint_steps": checkpoint_steps, "optimiser": optimiser}
+    more = {"checkpoint_steps": checkpoint_steps, "optimizer": optimizer}
     wanted = train(calm, **options(tmp_path / "calm", **more))
     with pytest.raises(Interrupted):
         train(resumed, **options(tmp_path / "run", progress=interrupted_after(stop), **more))

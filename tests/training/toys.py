@@ -20,8 +20,8 @@ def toy_images(count, seed):
     return Images(pixels.to(torch.uint8), labels, CLASSES)
 
 
-def toy_data(augmentation=Augmentation(pad=1, flip=False), normalisation="channel"):  # noqa: B008
-    return DataSet("toy", toy_images(64, 0), toy_images(40, 1), normalisation, augmentation)
+def toy_data(augmentation=Augmentation(pad=1, flip=False), normalization="channel"):  # noqa: B008
+    return DataSet("toy", toy_images(64, 0), toy_images(40, 1), normalization, augmentation)
 
 
 def toy_network(name="cnn", seed=0, **options):
@@ -29,12 +29,12 @@ def toy_network(name="cnn", seed=0, **options):
 
 
 def toy_recipe(epochs=3, **changes):
-    return Recipe(**{"optimiser": "sgd", "lr": 0.05, "epochs": epochs, "batch_size": 16, **changes})
+    return Recipe(**{"optimizer": "sgd", "lr": 0.05, "epochs": epochs, "batch_size": 16, **changes})
 
 
 def options(folder, **more):
     """What `train` is told besides the network, to train it in a folder."""
-    recipe = toy_recipe(3, optimiser=more.pop("optimiser", "sgd"), milestones=(2,))
+    recipe = toy_recipe(3, optimizer=more.pop("optimizer", "sgd"), milestones=(2,))
     return {"data": toy_data(), "recipe": recipe, "device": "cpu", "folder": folder, **more}
 
 

@@ -49,7 +49,7 @@ def _row(
     generator = torch.Generator().manual_seed(0)
     maps = torch.randn(images, channels, size, size, generator=generator).to(place)
     labels = torch.arange(images, device=place) % 10
-    # Neighbours alike, classes apart: nearer to real maps than plain noise.
+    # Neighbors alike, classes apart: nearer to real maps than plain noise.
     maps = nn.functional.avg_pool2d(maps, 3, 1, 1) + labels[:, None, None, None] * 0.01
     scatter: Scatter = compute_scatter(maps, labels)
     half = (size // 2, size // 2)

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import typer
 
-from foveapool.pooling.grid import Centre
+from foveapool.pooling.grid import Center
 from foveapool.pooling.module import LinearPool2d
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.pooling.scatter import Scatter
@@ -102,10 +102,10 @@ def read_sweeps(sources: Sequence[Path], text: str) -> dict[str, list[PoolingOpe
     for source in dict.fromkeys(sources):
         fit = read_saved_fit(source)
         scatters = _scatters(source, fit)
-        centre: Centre = "paper" if fit is None else fit.centre
+        center: Center = "paper" if fit is None else fit.center
         for name, scatter in scatters.items():
             halves = [(size + 1) // 2 for size in scatter.in_shape]
-            swept = sweep_pooling(scatter, halves, alphas, centre=centre, window=scatter.window)
+            swept = sweep_pooling(scatter, halves, alphas, center=center, window=scatter.window)
             found.append((source, name, list(swept)))
         for family in () if scatters else _account(source).families:
             if len(family.operators) > 1:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from foveapool._io import write_text
+from foveapool._stored_names import STORED
 from foveapool.data.batches import make_normalizer
 from foveapool.records import Row
 from foveapool.robustness.evaluate import Progress, evaluate
@@ -101,8 +102,11 @@ def _read_kept(path: Path, facts: Mapping[str, Any]) -> tuple[RobustnessResult, 
     """What was measured in that way before, and its seconds; what cannot be read counts as none."""
     try:
         note = read_json(path)
-        # Results of before flips between neighbours were counted would hide that they are missing.
-        if note["asked"] != facts or "neighbour_flips" not in note["result"]["perturbations"]:
+        # Results of before flips between neighbors were counted would hide that they are missing.
+        if (
+            note["asked"] != facts
+            or STORED["neighbor_flips"] not in note["result"]["perturbations"]
+        ):
             return None
         return RobustnessResult.from_dict(note["result"]), float(note["seconds"])
     except (OSError, ValueError, KeyError, TypeError):

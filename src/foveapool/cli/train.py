@@ -33,7 +33,7 @@ def train_command(
             help=f"{', '.join(RECIPES)} or a TOML file; the paper's for this data if not given."
         ),
     ] = None,
-    optimiser: Annotated[str | None, typer.Option(help="adam or sgd.")] = None,
+    optimizer: Annotated[str | None, typer.Option(help="adam or sgd.")] = None,
     lr: Annotated[float | None, typer.Option(help="Learning rate at the start.")] = None,
     epochs: Annotated[int | None, typer.Option(help="How often to see all images.")] = None,
     batch_size: Annotated[
@@ -50,7 +50,7 @@ def train_command(
     ] = None,
     gamma: Annotated[float | None, typer.Option(help="What the rate is multiplied by.")] = None,
     width: Annotated[int, typer.Option(help="Channels of the first convolution.")] = 64,
-    seed: Annotated[int, typer.Option(help="For initialisation, order and augmentation.")] = 0,
+    seed: Annotated[int, typer.Option(help="For initialization, order and augmentation.")] = 0,
     data_seed: Annotated[int, typer.Option(help="For subsets of the data.")] = 0,
     size: Annotated[
         int | None, typer.Option(help="Pixels a side to resize the images of a folder to.", min=1)
@@ -74,7 +74,7 @@ def train_command(
     On several GPUs: torchrun --nproc-per-node 4 -m foveapool train ...
     """
     flags = {
-        "optimiser": optimiser,
+        "optimizer": optimizer,
         "lr": lr,
         "epochs": epochs,
         "batch_size": batch_size,

@@ -1,4 +1,4 @@
-"""Batches from images that stay on the device as bytes: gathered, moved, mirrored and normalised.
+"""Batches from images that stay on the device as bytes: gathered, moved, mirrored and normalized.
 
 All of an epoch's randomness is drawn from (seed, epoch) on the CPU before it begins, so the place
 in an epoch is all there is to remember, and every device sees the same batches. Batches are made
@@ -19,10 +19,10 @@ from foveapool.data.images import Augmentation, DataSet, Images
 
 @dataclass(frozen=True, eq=False)
 class ResidentImages:
-    """Images on a device, to be normalised as `pixel * scale + shift` when they are used.
+    """Images on a device, to be normalized as `pixel * scale + shift` when they are used.
 
     pixels: uint8 (n, H, W, C), so that a batch is channels-last without a transpose. scale and
-    shift: (n, 1, 1, 1) for images normalised each by itself, else (1, 1, 1, C).
+    shift: (n, 1, 1, 1) for images normalized each by itself, else (1, 1, 1, C).
     """
 
     pixels: Tensor
@@ -37,13 +37,13 @@ class ResidentImages:
 def load_resident(
     data: DataSet, device: torch.device | str
 ) -> tuple[ResidentImages, ResidentImages]:
-    """The training and the test images on the device, normalised as the data set wants it.
+    """The training and the test images on the device, normalized as the data set wants it.
 
     Statistics of channels are those of the training images alone.
     """
-    if data.normalisation not in ("channel", "image"):
+    if data.normalization not in ("channel", "image"):
         raise ValueError(
-            f"{data.name}: got the normalisation {data.normalisation!r}, wanted channel or image"
+            f"{data.name}: got the normalization {data.normalization!r}, wanted channel or image"
         )
 
     def moved(images: Images) -> tuple[Tensor, Tensor]:
@@ -51,7 +51,7 @@ def load_resident(
         return pixels, images.labels.to(device)
 
     parts = [moved(part) for part in (data.train, data.test)]
-    if data.normalisation == "channel":
+    if data.normalization == "channel":
         statistics = [_measure_channels(parts[0][0])] * 2
     else:
         statistics = [_measure_images(pixels) for pixels, _ in parts]
@@ -91,7 +91,7 @@ def _measure_images(pixels: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _make_affine(mean: Tensor, deviation: Tensor) -> tuple[Tensor, Tensor]:
-    """Scale and shift that normalise; what does not vary becomes 0."""
+    """Scale and shift that normalize; what does not vary becomes 0."""
     scale = torch.where(deviation > 0, 1 / deviation, 0.0)
     return scale.float(), (-mean * scale).float()
 
@@ -117,7 +117,7 @@ def draw_epoch_plan(
 
 
 def assemble_batch(images: ResidentImages, rows: Tensor, augmented: bool) -> tuple[Tensor, Tensor]:
-    """The images (B, C, H, W), float32 and normalised, and labels (B,) of some rows of a plan."""
+    """The images (B, C, H, W), float32 and normalized, and labels (B,) of some rows of a plan."""
     index = rows[:, 0]
     if augmented:
         height, width = images.pixels.shape[1:3]
@@ -135,13 +135,13 @@ def assemble_batch(images: ResidentImages, rows: Tensor, augmented: bool) -> tup
         scale, shift = scale[index], shift[index]
     values = pixels.float() * scale + shift
     if augmented:
-        # The border is 0 after the normalisation: the mean, not black.
+        # The border is 0 after the normalization: the mean, not black.
         values = values * (y_inside[:, :, None] & x_inside[:, None, :])[..., None]
     return values.permute(0, 3, 1, 2), images.labels[index]
 
 
 def iterate_batches(images: ResidentImages, size: int = 500) -> Iterator[tuple[Tensor, Tensor]]:
-    """All images in their order, normalised and not augmented: to evaluate and to fit on."""
+    """All images in their order, normalized and not augmented: to evaluate and to fit on."""
     for first in range(0, len(images), size):
         index = torch.arange(first, min(first + size, len(images)), device=images.labels.device)
         yield assemble_batch(images, index[:, None], augmented=False)
@@ -206,16 +206,16 @@ def make_normalizer(data: DataSet) -> Callable[[Tensor], Tensor]:
     By "channel" with the statistics of the training images, as in training; by "image" with each
     image's own, as it is given.
     """
-    if data.normalisation == "image":
-        return lambda images: _normalised(images, *_make_affine(*_measure_images(_last(images))))
+    if data.normalization == "image":
+        return lambda images: _normalized(images, *_make_affine(*_measure_images(_last(images))))
     scale, shift = _make_affine(*_measure_channels(_last(data.train.images)))
-    return lambda images: _normalised(images, scale.to(images.device), shift.to(images.device))
+    return lambda images: _normalized(images, scale.to(images.device), shift.to(images.device))
 
 
 def _last(images: Tensor) -> Tensor:
     return images.permute(0, 2, 3, 1)
 
 
-def _normalised(images: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+def _normalized(images: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
     # With the channels last, as in training: the same order of operations, the same bits.
     return (_last(images).float() * scale + shift).permute(0, 3, 1, 2)

@@ -120,7 +120,7 @@ CIFAR10 = OfficialSet(
         ),
     ),
     read_file=partial(read_cifar_file, label_bytes=1, label_key="labels"),
-    normalisation="channel",
+    normalization="channel",
     augmentation=Augmentation(),
 )
 
@@ -154,7 +154,7 @@ CIFAR100 = OfficialSet(
         ),
     ),
     read_file=partial(read_cifar_file, label_bytes=2, label_key="fine_labels"),
-    normalisation="channel",
+    normalization="channel",
     augmentation=Augmentation(),
 )
 

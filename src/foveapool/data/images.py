@@ -1,4 +1,4 @@
-"""Labelled images in memory, and parts of them drawn at random by a seed.
+"""Labeled images in memory, and parts of them drawn at random by a seed.
 
 Every data set, however it is stored, becomes a `DataSet` of two `Images`. How the files are read
 is told elsewhere in this room; how images become batches, in `loader.py`.
@@ -13,12 +13,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-Normalisation = Literal["channel", "image"]
+Normalization = Literal["channel", "image"]
 
 
 @dataclass(frozen=True, eq=False)
 class Images:
-    """Labelled images of one size, held in memory as bytes.
+    """Labeled images of one size, held in memory as bytes.
 
     Attributes:
         images: uint8 (n, C, H, W).
@@ -77,7 +77,7 @@ class Images:
 class Augmentation:
     """What training may do to an image: pad with zeros, crop back at random, mirror half of them.
 
-    Only a description: `loader.py` does it, after the normalisation.
+    Only a description: `loader.py` does it, after the normalization.
     """
 
     pad: int = 4
@@ -88,14 +88,14 @@ class Augmentation:
 class DataSet:
     """Images to train and to test on, with the treatment that the paper gives them.
 
-    normalisation: "channel" by the mean and deviation of each channel over the training set,
+    normalization: "channel" by the mean and deviation of each channel over the training set,
     "image" by each image's own mean and deviation over its pixels and channels.
     """
 
     name: str
     train: Images
     test: Images
-    normalisation: Normalisation
+    normalization: Normalization
     augmentation: Augmentation | None
 
     def __post_init__(self) -> None:

@@ -57,7 +57,7 @@ class OfficialSet:
     test_counts: tuple[int, ...]
     editions: tuple[Edition, ...]
     read_file: FileReader
-    normalisation: Literal["channel", "image"]
+    normalization: Literal["channel", "image"]
     augmentation: Augmentation | None = None
 
 
@@ -118,7 +118,7 @@ def read_official(official: OfficialSet, root: Path) -> DataSet:
         name=official.name,
         train=read(found.edition.train, sum(official.train_counts)),
         test=read(found.edition.test, sum(official.test_counts)),
-        normalisation=official.normalisation,
+        normalization=official.normalization,
         augmentation=official.augmentation,
     )
 

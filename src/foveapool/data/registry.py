@@ -101,7 +101,7 @@ def _street_digits(data_seed: int, train_size: int = 10_000, test_size: int = 2_
         train=make_street_digits(train_size, seed=1 + data_seed),
         # One test set for all seeds, so that errors can be compared.
         test=make_street_digits(test_size, seed=0),
-        normalisation="image",
+        normalization="image",
         augmentation=None,
     )
 

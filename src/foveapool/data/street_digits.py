@@ -18,7 +18,7 @@ from foveapool.data.images import Images
 
 
 def make_street_digits(count: int, seed: int = 0, size: int = 32) -> Images:
-    """Draws scenes, each labelled with the digit in its middle.
+    """Draws scenes, each labeled with the digit in its middle.
 
     For demonstrations, tests and first experiments without a download. Image i depends on the
     seed and on i alone: a larger count only appends. Labels and layouts are the same at every size.
@@ -55,9 +55,9 @@ def make_street_digits(count: int, seed: int = 0, size: int = 32) -> Images:
 
 
 BLOCK = 200  # scenes drawn together; another number gives other scenes
-_ROW = 5  # digits in a row, the labelled one in the middle, of which some are shown
+_ROW = 5  # digits in a row, the labeled one in the middle, of which some are shown
 _LENGTHS = (0.07, 0.57, 0.92)  # shares of SVHN's numbers of at most one, two, three digits
-# Street colours differ from grey mostly between warm and cool, hardly between green and purple.
+# Street colors differ from grey mostly between warm and cool, hardly between green and purple.
 _WARM = torch.tensor([1.0, -0.05, -0.95]).reshape(3, 1, 1)
 
 
@@ -185,7 +185,7 @@ def _wall(draws: Draws, x: Tensor, y: Tensor, number: _Number) -> Tensor:
 
 
 def _painted(draws: Draws, wall: Tensor, number: _Number) -> Tensor:
-    """The scene (n, 3, H, W) in even light: the wall's colour, the number's shadow and its ink."""
+    """The scene (n, 3, H, W) in even light: the wall's color, the number's shadow and its ink."""
     ground = (draws.normal(0.2) + 0.47).clamp(0.06, 0.95)
     contrast = 0.12 + draws.lognormal(0.22, 0.6)
     # Mostly the side with room for it, so that few numbers drown in black or white.
@@ -221,7 +221,7 @@ def _light(draws: Draws, x: Tensor, y: Tensor) -> Tensor:
 
 
 def _photographed(draws: Draws, scenes: Tensor) -> Tensor:
-    """The scenes as bytes, after a lens that blurs, false colours and grain."""
+    """The scenes as bytes, after a lens that blurs, false colors and grain."""
     size = scenes.shape[3]
     blur = draws.lognormal(1.1, 0.5).clamp(0.5, 3)
     rows, columns = (_blurring(blur * draws.lognormal(1, 0.15), size) for _ in range(2))

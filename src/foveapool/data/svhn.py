@@ -71,5 +71,5 @@ SVHN = OfficialSet(
         ),
     ),
     read_file=read_svhn_file,
-    normalisation="image",
+    normalization="image",
 )

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from foveapool._io import replace_file
-from foveapool.data.images import Augmentation, DataSet, Images, Normalisation
+from foveapool.data.images import Augmentation, DataSet, Images, Normalization
 
 _ENDINGS = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff", ".webp"}
 
@@ -44,7 +44,7 @@ def read_folder(path: Path, size: int | tuple[int, int] | None = None) -> DataSe
         return Images(images.permute(0, 3, 1, 2).contiguous(), labels, classes)
 
     name = f"folder:{path}"
-    return DataSet(name, read("train"), read("test"), normalisation="channel", augmentation=None)
+    return DataSet(name, read("train"), read("test"), normalization="channel", augmentation=None)
 
 
 def image_files(path: Path) -> dict[str, list[tuple[Path, int]]]:
@@ -107,15 +107,16 @@ def _pixels(file: Path, resize: tuple[int, int] | None) -> np.ndarray:
 
 
 _ARRAYS = ("train_images", "train_labels", "test_images", "test_labels")
-# Far above any labelled set of images; a label beyond it is a mistake that would eat the memory.
+# Far above any labeled set of images; a label beyond it is a mistake that would eat the memory.
 MOST_UNNAMED_CLASSES = 30_000
-_CHOICES = ("normalisation", "classes", "augmentation")
+_NORMALIZATION, _SPELLED_BEFORE = "normalization", "normalisation"
+_CHOICES = (_NORMALIZATION, _SPELLED_BEFORE, "classes", "augmentation")
 
 
 def write_npz(data: DataSet, path: Path) -> None:
     """Packs a data set into one file that `read_npz` gives back, its treatment included."""
     arrays: dict[str, np.ndarray] = {
-        "normalisation": np.array(data.normalisation),
+        "normalization": np.array(data.normalization),
         "classes": np.array(data.train.classes),
     }
     if data.augmentation is not None:
@@ -132,7 +133,7 @@ def read_npz(path: Path) -> DataSet:
     """The set in a file with the arrays train_images, train_labels, test_images, test_labels.
 
     Images are uint8 (n, H, W, C), (n, C, H, W) with 1 or 3 channels, or grey (n, H, W); labels
-    whole numbers from 0 on. There may stand beside them: a string `normalisation`, "image" or
+    whole numbers from 0 on. There may stand beside them: a string `normalization`, "image" or
     "channel" (the default); the names of the `classes`, else they are named by their numbers;
     `augmentation`, pixels to pad by and 1 to mirror, else 0. Nothing is unpickled.
     """
@@ -157,22 +158,23 @@ def read_npz(path: Path) -> DataSet:
             Images(_images(f"{part}_images", arrays), labels[part], classes)
             for part in ("train", "test")
         )
-        normalisation = _normalisation(str(choices.get("normalisation", "channel")))
+        chosen = choices.get(_NORMALIZATION, choices.get(_SPELLED_BEFORE, "channel"))
+        normalization = _normalization(str(chosen))
         augmentation = None
         if "augmentation" in choices:
             side = min(train.images.shape[2:])
             augmentation = _augmentation(choices["augmentation"], side)
-        return DataSet(f"npz:{path}", train, test, normalisation, augmentation)
+        return DataSet(f"npz:{path}", train, test, normalization, augmentation)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
 
 
-def _normalisation(value: str) -> Normalisation:
+def _normalization(value: str) -> Normalization:
     if value == "channel":
         return "channel"
     if value == "image":
         return "image"
-    raise ValueError(f"normalisation: got {value!r}, wanted 'channel' or 'image'")
+    raise ValueError(f"normalization: got {value!r}, wanted 'channel' or 'image'")
 
 
 def _counted(labels: dict[str, Tensor]) -> np.ndarray:

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from foveapool._stored_names import STORED, from_stored, to_stored
 from foveapool.pooling.gram import (
     Panels,
     Precision,
@@ -47,7 +48,7 @@ FEW = 32
 @dataclass(frozen=True)
 class _Settings:
     weighting: Weighting
-    normalise: bool
+    normalize: bool
     window: int | None
     precision: Precision
 
@@ -58,7 +59,7 @@ class ScatterAccumulator:
     Args:
         moments: What the first pass found.
         weighting: "balanced" counts every class alike (Algorithm 1), "frequency" by its size.
-        normalise: Whether channels are brought to variance one; False leaves them at their scale.
+        normalize: Whether channels are brought to variance one; False leaves them at their scale.
         window: Keeps only what solving with that window, or a smaller one, needs; None keeps all.
         precision: Of the products: "ieee", or on a GPU "tf32" and "bf16", which trade accuracy for
             speed.
@@ -81,7 +82,7 @@ class ScatterAccumulator:
         self,
         moments: Moments,
         weighting: Weighting = "balanced",
-        normalise: bool = True,
+        normalize: bool = True,
         window: int | None = None,
         precision: Precision = "ieee",
     ) -> None:
@@ -90,7 +91,7 @@ class ScatterAccumulator:
         device = moments.mean.device
         check_precision(precision, device)
         self.moments = moments
-        self.settings = _Settings(weighting, normalise, window, precision)
+        self.settings = _Settings(weighting, normalize, window, precision)
         self.panels = Panels.for_grid(moments.in_shape, window)
         classes, channels = len(moments.counts), len(moments.mean)
         check_memory(self.panels, device, sums=classes * channels * self.panels.size)
@@ -115,7 +116,7 @@ class ScatterAccumulator:
 
     def _channel_scale(self) -> Tensor:
         std = self.moments.std
-        scale = 1 / std if self.settings.normalise else torch.ones_like(std)
+        scale = 1 / std if self.settings.normalize else torch.ones_like(std)
         return torch.where(std > 0, scale, 0.0)
 
     def update(self, features: Tensor, labels: Tensor, ids: Tensor | None = None) -> None:
@@ -296,7 +297,10 @@ class ScatterAccumulator:
             >>> second.compute().counts.tolist()
             [10, 10]
         """
-        return {"tensors": self._tensors(), "facts": {**self._facts(), "seen": self.seen}}
+        return {
+            "tensors": self._tensors(),
+            "facts": to_stored({**self._facts(), "seen": self.seen}),
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Goes on from the state of another over the same moments; `state_dict` has an example.
@@ -311,6 +315,7 @@ class ScatterAccumulator:
         held = {name: tuple(tensor.shape) for name, tensor in self._tensors().items()}
         advice = "give the state of an accumulator over these moments"
         check_contents("ScatterAccumulator", tensors, facts, _FACTS, lambda facts: held, advice)
+        facts = from_stored(facts)
         seen = facts.pop("seen")
         facts["in_shape"] = tuple(facts["in_shape"])
         check_same_facts("ScatterAccumulator", self._facts(), facts)
@@ -365,7 +370,8 @@ class ScatterAccumulator:
             class_cap=facts["cap"],
             seed=facts["seed"],
         )
-        settings = {field.name: facts[field.name] for field in fields(_Settings)}
+        known = from_stored(facts)
+        settings = {field.name: known[field.name] for field in fields(_Settings)}
         accumulator = cls(moments, **settings)
         accumulator.load_state_dict({"tensors": tensors, "facts": facts})
         return accumulator
@@ -373,7 +379,7 @@ class ScatterAccumulator:
 
 _MOMENT_TENSORS = ("counts", "bins", "mean", "std", "level")
 _FACTS = (
-    *(each.name for each in fields(_Settings)),
+    *(STORED.get(each.name, each.name) for each in fields(_Settings)),
     *("in_shape", "seed", "cap", "channels", "counts", "level", "seen"),
 )
 

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from foveapool.pooling.gram import Workspace, float32_products
 from foveapool.pooling.grid import (
-    Centre,
+    Center,
     average_weights,
     check_shapes,
     is_number,
@@ -54,7 +54,7 @@ class Eigenproblem:
     in_shape: tuple[int, ...]
     out_shape: tuple[int, ...]
     components: int
-    centre: Centre
+    center: Center
     unit: float
     matrices: Matrices | None  # None with a window: then each place has its own
     index: Tensor | None  # (M, n) with a window
@@ -66,11 +66,11 @@ class Eigenproblem:
         scatter: Scatter,
         out_shape: Sequence[int],
         components: int,
-        centre: Centre,
+        center: Center,
         window: int | None,
     ) -> Eigenproblem:
         in_shape, target = check_shapes(scatter.in_shape, out_shape)
-        index = None if window is None else windows(in_shape, target, window, centre)
+        index = None if window is None else windows(in_shape, target, window, center)
         if index is None and scatter.window is not None:
             raise ValueError(
                 f"window: got None for a scatter accumulated with window {scatter.window}, wanted "
@@ -105,7 +105,7 @@ class Eigenproblem:
                     scatter.between / unit, scatter.within / unit, scatter.rank_bound
                 )
             average = _average_separability(scatter, in_shape, target, window)
-        return cls(scatter, in_shape, target, components, centre, unit, matrices, index, average)
+        return cls(scatter, in_shape, target, components, center, unit, matrices, index, average)
 
     def choose(self, solver: str) -> str:
         """The solver that `auto` stands for: LAPACK where maps are small."""
@@ -125,7 +125,7 @@ class Eigenproblem:
     def block(self, rows: slice, strength: float, ridge: float, workspace: Workspace) -> Pencil:
         """The eigenproblems of some output places."""
         device = self.scatter.within.device
-        diagonal = penalty(self.in_shape, self.out_shape, self.centre, rows)
+        diagonal = penalty(self.in_shape, self.out_shape, self.center, rows)
         diagonal = diagonal.to(device).mul_(strength).add_(ridge)
         if self.matrices is not None:
             return Pencil(self.matrices, diagonal, workspace)
@@ -136,9 +136,9 @@ class Eigenproblem:
         return Pencil(both, diagonal.gather(1, index), workspace)
 
     def start(self, rows: slice, before: Tensor | None) -> Tensor:
-        """Rows near enough to the answer: bumps at the centre, a ramp along each axis, a plain."""
+        """Rows near enough to the answer: bumps at the center, a ramp along each axis, a plain."""
         device = self.scatter.within.device
-        away = offsets(self.in_shape, self.out_shape, self.centre, rows).to(device)
+        away = offsets(self.in_shape, self.out_shape, self.center, rows).to(device)
         bump = (-away.square().sum(-1) / 18).exp()
         # An axis of one place has no ramp: a row of zeros is no direction.
         steps = [

@@ -2,8 +2,8 @@
 
 Sums are held in panels, whole or as a band. Row panels are stored from their first column on, so
 only the upper half is ever multiplied out. With a `window`, a panel also ends where no
-neighbourhood reaches any further: a 224 x 224 map, whose whole matrix would take 20 GB, then fits
-into 3. What the second pass does with maps beside multiplying them (centring, weighting, class
+neighborhood reaches any further: a 224 x 224 map, whose whole matrix would take 20 GB, then fits
+into 3. What the second pass does with maps beside multiplying them (centering, weighting, class
 sums) reads them once each: where maps are small, their product takes little longer than that.
 """
 
@@ -34,7 +34,7 @@ class Panels:
 
     @classmethod
     def for_grid(cls, in_shape: Sequence[int], window: int | None = None) -> Panels:
-        """Whole for `window=None`, else the band in which two places share a neighbourhood."""
+        """Whole for `window=None`, else the band in which two places share a neighborhood."""
         shape = as_shape(in_shape)
         size = torch.Size(shape).numel()
         if window is None:
@@ -102,7 +102,7 @@ class Panels:
         column = high if self.whole else high - low // self.height * self.height
         if index.numel() and int(column.max()) >= self.extent:
             raise ValueError(
-                "window: got a neighbourhood wider than the scatter was accumulated for, wanted "
+                "window: got a neighborhood wider than the scatter was accumulated for, wanted "
                 "at most that; accumulate again with a larger window"
             )
         return total.flatten()[low * self.extent + column]
@@ -127,7 +127,7 @@ def check_memory(panels: Panels, device: torch.device, sums: int = 0, copies: in
             f"in_shape: got maps of {panels.size} places, whose scatter needs "
             f"{need / 1e9:.1f} GB in {copies} matrices{beside}; {device.type} has "
             f"{memory / 1e9:.1f} GB. "
-            "Pass a (smaller) window=r to relate only places up to r pixels from a centre, or fit "
+            "Pass a (smaller) window=r to relate only places up to r pixels from a center, or fit "
             "a layer with smaller maps"
         )
 
@@ -190,7 +190,7 @@ def float32_products(precision: Precision = "ieee") -> Iterator[None]:
 
 
 class Workspace:
-    """Named pieces of uninitialised memory, kept between calls. Not for two threads at once."""
+    """Named pieces of uninitialized memory, kept between calls. Not for two threads at once."""
 
     def __init__(self) -> None:
         self._held: dict[str, Tensor] = {}

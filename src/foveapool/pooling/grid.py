@@ -1,7 +1,7 @@
 """Places of an input map and of an output map, and linear maps between them that need no data.
 
 Grids have one, two or three axes, any input and output size, and are numbered in raster order
-(the last axis runs fastest). Coordinates are 1-based, as in the paper, because its centres
+(the last axis runs fastest). Coordinates are 1-based, as in the paper, because its centers
 `s * coord(m)` depend on that. Average pooling, a strided convolution with one kernel and a pooling
 carried to another map size are matrices here. Nothing knows about features, classes or
 eigenvectors.
@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-Centre = Literal["paper", "aligned", "first"]
-CENTRES: tuple[Centre, ...] = ("paper", "aligned", "first")
-# How much of a pixel and of a block lies before the centre's coordinate.
+Center = Literal["paper", "aligned", "first"]
+CENTERS: tuple[Center, ...] = ("paper", "aligned", "first")
+# How much of a pixel and of a block lies before the center's coordinate.
 _BEFORE = {"paper": 0.0, "aligned": 0.5, "first": 1.0}
 
 
@@ -51,7 +51,7 @@ def as_shape(shape: Sequence[int], name: str = "in_shape") -> tuple[int, ...]:
 
 
 def as_radius(window: int) -> int:
-    """The radius of a neighbourhood as a whole number of pixels, or a ValueError."""
+    """The radius of a neighborhood as a whole number of pixels, or a ValueError."""
     try:
         radius = int(window)
     except (TypeError, ValueError, OverflowError):
@@ -84,41 +84,41 @@ def coordinates(shape: Sequence[int]) -> Tensor:
     return torch.cartesian_prod(*axes).reshape(-1, len(axes))
 
 
-def centres(in_shape: Sequence[int], out_shape: Sequence[int], centre: Centre = "paper") -> Tensor:
-    """The place of the input map on which each output place is centred, float64 (M, axes).
+def centers(in_shape: Sequence[int], out_shape: Sequence[int], center: Center = "paper") -> Tensor:
+    """The place of the input map on which each output place is centerd, float64 (M, axes).
 
     `paper` is `s * coord(m)`: for s = 2 the lower right pixel of each 2 x 2 block.
     `aligned` is the middle of the block, which may lie between pixels. `first` is its first
     pixel: where a strided layer's own output is found in the map that it makes at stride 1.
 
-    >>> [centres((4,), (2,), centre).flatten().tolist() for centre in CENTRES]
+    >>> [centers((4,), (2,), center).flatten().tolist() for center in CENTERS]
     [[2.0, 4.0], [1.5, 3.5], [1.0, 3.0]]
     """
     source, target = check_shapes(in_shape, out_shape)
-    if centre not in CENTRES:
-        raise ValueError(f"centre: got {centre!r}, wanted one of {CENTRES}")
-    before = _BEFORE[centre]
-    # Multiplied before it is divided: a centre half-way between two pixels is then exactly there.
+    if center not in CENTERS:
+        raise ValueError(f"center: got {center!r}, wanted one of {CENTERS}")
+    before = _BEFORE[center]
+    # Multiplied before it is divided: a center half-way between two pixels is then exactly there.
     return (coordinates(target) - before) * torch.tensor(source) / torch.tensor(target) + before
 
 
 def offsets(
     in_shape: Sequence[int],
     out_shape: Sequence[int],
-    centre: Centre = "paper",
+    center: Center = "paper",
     rows: slice = slice(None),
 ) -> Tensor:
-    """From the centre of each output place to each input place, (M, N, axes), or some `rows`."""
-    return coordinates(in_shape)[None] - centres(in_shape, out_shape, centre)[rows][:, None]
+    """From the center of each output place to each input place, (M, N, axes), or some `rows`."""
+    return coordinates(in_shape)[None] - centers(in_shape, out_shape, center)[rows][:, None]
 
 
 def penalty(
     in_shape: Sequence[int],
     out_shape: Sequence[int],
-    centre: Centre = "paper",
+    center: Center = "paper",
     rows: slice = slice(None),
 ) -> Tensor:
-    """The diagonals of C_m: squared distance of each input place from the centre of m.
+    """The diagonals of C_m: squared distance of each input place from the center of m.
 
     Returns (M, N), or only the given `rows` of it, so that callers can go through the output in
     blocks; the paper's M x N x N never exists.
@@ -126,16 +126,16 @@ def penalty(
     >>> penalty((4,), (2,)).tolist()
     [[1.0, 0.0, 1.0, 4.0], [9.0, 4.0, 1.0, 0.0]]
     """
-    return offsets(in_shape, out_shape, centre, rows).square().sum(-1)
+    return offsets(in_shape, out_shape, center, rows).square().sum(-1)
 
 
 def windows(
-    in_shape: Sequence[int], out_shape: Sequence[int], radius: int, centre: Centre = "paper"
+    in_shape: Sequence[int], out_shape: Sequence[int], radius: int, center: Center = "paper"
 ) -> Tensor:
-    """The input places in the (2 radius + 1)-wide neighbourhood of each output place, int64 (M, n).
+    """The input places in the (2 radius + 1)-wide neighborhood of each output place, int64 (M, n).
 
-    At the border the neighbourhood is moved inwards, not cut, so that every output place has the
-    same number of weights; an axis shorter than the neighbourhood is taken whole.
+    At the border the neighborhood is moved inwards, not cut, so that every output place has the
+    same number of weights; an axis shorter than the neighborhood is taken whole.
 
     >>> windows((5,), (2,), 1).tolist()
     [[0, 1, 2], [2, 3, 4]]
@@ -143,10 +143,10 @@ def windows(
     source, _ = check_shapes(in_shape, out_shape)
     radius = as_radius(radius)
     index = torch.zeros(1, 1, dtype=torch.int64)
-    for axis, middle in enumerate(centres(in_shape, out_shape, centre).unbind(-1)):
+    for axis, middle in enumerate(centers(in_shape, out_shape, center).unbind(-1)):
         size = source[axis]
         width = min(2 * radius + 1, size)
-        # A centre between two pixels belongs to the lower one, on every machine.
+        # A center between two pixels belongs to the lower one, on every machine.
         nearest = (middle - 0.5).ceil().long() - 1
         first = (nearest - radius).clamp(0, size - width)
         along = first[:, None] + torch.arange(width)
@@ -245,13 +245,13 @@ def _axis_map(size: int, outputs: int, new_size: int, new_outputs: int) -> Tenso
     relative = relative.clamp(0, outputs - 1)
     low = relative.floor().long().clamp(max=max(outputs - 2, 0))
     high = (low + 1).clamp(max=outputs - 1)
-    new_centre = (place + 0.5) * new_scale
+    new_center = (place + 0.5) * new_scale
     result = torch.zeros(new_outputs, new_size, outputs, size, dtype=torch.float64)
     spare = torch.zeros_like(result)
     for corner, share in ((low, 1 - (relative - low)), (high, relative - low)):
-        centre = (corner.double() + 0.5) * scale
-        position = torch.arange(new_size) + (centre - new_centre)[:, None]
-        # Rounding removes the noise of the divisions above, which would make neighbours of exact
+        center = (corner.double() + 0.5) * scale
+        position = torch.arange(new_size) + (center - new_center)[:, None]
+        # Rounding removes the noise of the divisions above, which would make neighbors of exact
         # hits contribute 1e-16 shares.
         position = (position * 2**20).round() / 2**20
         old = torch.arange(size, dtype=torch.float64)
@@ -262,7 +262,7 @@ def _axis_map(size: int, outputs: int, new_size: int, new_outputs: int) -> Tenso
         rows = corner[:, None, None, None].expand(-1, new_size, 1, size)
         spare.scatter_add_(2, rows, hat * outside[:, None, None, None])
         result.scatter_add_(2, rows, hat * share[:, None, None, None])
-    # Where a neighbour's picture ends at the map's edge it has no say: the other speaks for it,
+    # Where a neighbor's picture ends at the map's edge it has no say: the other speaks for it,
     # and beyond the outermost ones the next, which has no share otherwise.
     result = torch.where(result.sum((2, 3), keepdim=True) > 0, result, spare)
     result = result / result.sum((2, 3), keepdim=True).clamp(min=1e-12)

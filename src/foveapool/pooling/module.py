@@ -1,6 +1,6 @@
 """LinearPool2d: a pooling matrix as a PyTorch layer, and the function behind it.
 
-The layer is exactly `P x + mean_c (1 - P 1)`: the paper's "normalise, pool, scale back" with the
+The layer is exactly `P x + mean_c (1 - P 1)`: the paper's "normalize, pool, scale back" with the
 deviations cancelled, one matrix product and one bias. Where the matrix came from (closed form,
 a kernel, random numbers) is not its business.
 """
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from foveapool.pooling.functional import pool_checked
 from foveapool.pooling.grid import (
-    Centre,
+    Center,
     average_weights,
     check_shapes,
     kernel_weights,
@@ -28,8 +28,8 @@ def _check_components(components: int) -> None:
         raise ValueError(f"components: got {components}, wanted 1 or more, the maps of a channel")
 
 
-def default_center(fitted_for: str | None) -> Centre:
-    """Where a pooling that was fitted for a form or mode is centred, unless it was told."""
+def default_center(fitted_for: str | None) -> Center:
+    """Where a pooling that was fitted for a form or mode is centerd, unless it was told."""
     return "first" if (fitted_for or "").startswith("after") else "paper"
 
 

@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from foveapool.pooling.grid import Centre, check_shapes, penalty, windows
+from foveapool._stored_names import from_stored, to_stored
+from foveapool.pooling.grid import Center, check_shapes, penalty, windows
 from foveapool.pooling.module import LinearPool2d
 from foveapool.pooling.storage import (
     Shapes,
@@ -29,8 +30,8 @@ class SolveSettings:
         alpha: The weight of locality, as a number in the unit given.
         alpha_unit: "absolute" or "trace".
         norm: "l1" or "l2".
-        centre: "paper", "aligned" or "first".
-        sign: "neighbour" or "sum".
+        center: "paper", "aligned" or "first".
+        sign: "neighbor" or "sum".
         solver: The one that did it, never "auto".
         window: The reach of each place; None for the whole map.
         tolerance: The residual asked for.
@@ -41,7 +42,7 @@ class SolveSettings:
     alpha: float
     alpha_unit: str
     norm: str
-    centre: Centre
+    center: Center
     sign: str
     solver: str
     window: int | None
@@ -109,7 +110,7 @@ class PoolingOperator:
         Returns:
             The root mean squared distance in pixels, (k, M).
         """
-        distance = penalty(self.in_shape, self.out_shape, self.settings.centre).to(self.weight)
+        distance = penalty(self.in_shape, self.out_shape, self.settings.center).to(self.weight)
         power = self.weight.square()
         return ((power * distance).sum(-1) / power.sum(-1)).sqrt()
 
@@ -189,11 +190,11 @@ class PoolingOperator:
         facts = {
             "in_shape": list(tensors.pop("in_shape")),
             "out_shape": list(tensors.pop("out_shape")),
-            "settings": asdict(tensors.pop("settings")),
+            "settings": to_stored(asdict(tensors.pop("settings"))),
         }
-        window, centre = self.settings.window, self.settings.centre
+        window, center = self.settings.window, self.settings.center
         if window is not None:
-            index = windows(self.in_shape, self.out_shape, window, centre).to(self.weight.device)
+            index = windows(self.in_shape, self.out_shape, window, center).to(self.weight.device)
             tensors["weight"] = self.weight.gather(2, index.expand(self.components, -1, -1))
         save_tensors(path, "operator", tensors, facts)
 
@@ -213,22 +214,23 @@ class PoolingOperator:
         tensors, header = load_tensors(path, "operator")
         check_contents(path, tensors, header, ("in_shape", "out_shape", "settings"), _shapes)
         in_shape, out_shape = tuple(header["in_shape"]), tuple(header["out_shape"])
-        settings = SolveSettings(**header["settings"])
+        settings = SolveSettings(**from_stored(header["settings"]))
         if settings.window is not None:
             inside = tensors["weight"]
-            index = windows(in_shape, out_shape, settings.window, settings.centre)
+            index = windows(in_shape, out_shape, settings.window, settings.center)
             whole = inside.new_zeros(*inside.shape[:2], torch.Size(in_shape).numel())
             tensors["weight"] = whole.scatter_(2, index.expand(len(inside), -1, -1), inside)
         return cls(**tensors, in_shape=in_shape, out_shape=out_shape, settings=settings)
 
 
 def _shapes(facts: Mapping[str, Any]) -> Shapes:
-    check_names("setting", facts["settings"], [each.name for each in fields(SolveSettings)])
-    settings = SolveSettings(**facts["settings"])
+    known = from_stored(dict(facts["settings"]))
+    check_names("setting", known, [each.name for each in fields(SolveSettings)])
+    settings = SolveSettings(**known)
     source, target = check_shapes(facts["in_shape"], facts["out_shape"])
     outputs, seen = torch.Size(target).numel(), torch.Size(source).numel()
     if settings.window is not None:
-        seen = windows(source, target, settings.window, settings.centre).shape[1]
+        seen = windows(source, target, settings.window, settings.center).shape[1]
     figures = dict.fromkeys(
         ("eigenvalues", "residuals", "gaps", "separability"), ("components", outputs)
     )

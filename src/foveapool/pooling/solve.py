@@ -1,6 +1,6 @@
 """From scatter to operator: the eigenvectors of all output places, scaled and signed.
 
-An eigenvector has no sign of its own. Neighbouring output places should agree, or the convolution
+An eigenvector has no sign of its own. Neighboring output places should agree, or the convolution
 behind the pooling meets a chessboard of flipped signs; sums alone cannot settle it, since those of
 second eigenvectors are near zero.
 """
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from foveapool.pooling.eigenproblem import Eigenproblem, limit_threads
-from foveapool.pooling.grid import CENTRES, Centre, centres, coordinates, is_number
+from foveapool.pooling.grid import CENTERS, Center, centers, coordinates, is_number
 from foveapool.pooling.operator import PoolingOperator, SolveSettings
 from foveapool.pooling.scatter import Scatter
 from foveapool.pooling.solvers import SOLVERS
@@ -40,8 +40,8 @@ def solve_pooling(
     alpha: Alpha = "auto",
     components: int = 2,
     norm: Norm = "l2",
-    centre: Centre = "paper",
-    sign: Sign = "neighbour",
+    center: Center = "paper",
+    sign: Sign = "neighbor",
     solver: str = "auto",
     window: int | None = None,
     alpha_unit: AlphaUnit = "absolute",
@@ -59,9 +59,9 @@ def solve_pooling(
         alpha: The weight of locality; "auto" is half of trace(B)/N.
         components: k, the maps that each channel is pooled to.
         norm: The norm in which each row has length one, "l1" or "l2".
-        centre: Where the row of an output place is centered: "paper" (`s * coord(m)`), "aligned"
+        center: Where the row of an output place is centered: "paper" (`s * coord(m)`), "aligned"
             (the middle of its block) or "first" (the first pixel of its block).
-        sign: "neighbour" makes rows agree with those beside them, "sum" makes no row sum to less
+        sign: "neighbor" makes rows agree with those beside them, "sum" makes no row sum to less
             than zero.
         solver: "dense" (LAPACK), "krylov" or "arpack" (needs scipy); "auto" is "dense" for maps of
             at most 96 places and "krylov" for larger ones.
@@ -92,7 +92,7 @@ def solve_pooling(
         [alpha],
         components=components,
         norm=norm,
-        centre=centre,
+        center=center,
         sign=sign,
         solver=solver,
         window=window,
@@ -110,8 +110,8 @@ def sweep_pooling(
     *,
     components: int = 2,
     norm: Norm = "l2",
-    centre: Centre = "paper",
-    sign: Sign = "neighbour",
+    center: Center = "paper",
+    sign: Sign = "neighbor",
     solver: str = "auto",
     window: int | None = None,
     alpha_unit: AlphaUnit = "absolute",
@@ -126,7 +126,7 @@ def sweep_pooling(
         alphas: The alphas, in the order in which to solve for them; neighbors help each other.
         components: As for `solve_pooling`.
         norm: As for `solve_pooling`.
-        centre: As for `solve_pooling`.
+        center: As for `solve_pooling`.
         sign: As for `solve_pooling`.
         solver: As for `solve_pooling`.
         window: As for `solve_pooling`.
@@ -149,8 +149,8 @@ def sweep_pooling(
         PoolingOperator((8, 8) -> (4, 4), components=2, alpha=25, l2)
     """
     alphas = list(alphas)
-    check_choices(norm, centre, sign, solver, alpha_unit, alphas)
-    problem = Eigenproblem.of(scatter, out_shape, components, centre, window)
+    check_choices(norm, center, sign, solver, alpha_unit, alphas)
+    problem = Eigenproblem.of(scatter, out_shape, components, center, window)
     solver = problem.choose(solver)
     vectors: Tensor | None = None
     for alpha in alphas:
@@ -165,7 +165,7 @@ def sweep_pooling(
         values = answer.values.mT
         _warn_of_noise(values[:-1])
         with limit_threads(vectors.shape[-1]):
-            weight = apply_signs(weight, problem.in_shape, problem.out_shape, centre, sign)
+            weight = apply_signs(weight, problem.in_shape, problem.out_shape, center, sign)
         yield PoolingOperator(
             weight=weight,
             eigenvalues=values[:-1].contiguous(),
@@ -180,7 +180,7 @@ def sweep_pooling(
                 alpha=float(alpha),
                 alpha_unit=alpha_unit,
                 norm=norm,
-                centre=centre,
+                center=center,
                 sign=sign,
                 solver=solver,
                 window=window,
@@ -203,12 +203,12 @@ def _warn_of_noise(values: Tensor) -> None:
 
 
 def check_choices(
-    norm: str, centre: str, sign: str, solver: str, alpha_unit: str, alphas: Sequence[Alpha]
+    norm: str, center: str, sign: str, solver: str, alpha_unit: str, alphas: Sequence[Alpha]
 ) -> None:
     """Raises a ValueError unless these can be solved with; before data is read, say."""
     for name, got, wanted in (
         ("norm", norm, ("l1", "l2")),
-        ("centre", centre, CENTRES),
+        ("center", center, CENTERS),
         ("sign", sign, SIGNS),
         ("solver", solver, ("auto", *SOLVERS)),
         ("alpha_unit", alpha_unit, ("absolute", "trace")),
@@ -225,8 +225,8 @@ def check_choices(
             )
 
 
-Sign = Literal["neighbour", "sum"]
-SIGNS: tuple[Sign, ...] = ("neighbour", "sum")
+Sign = Literal["neighbor", "sum"]
+SIGNS: tuple[Sign, ...] = ("neighbor", "sum")
 # The cosine below which two rows have nothing in common.
 NOTHING = 1e-6
 
@@ -235,14 +235,14 @@ def apply_signs(
     weight: Tensor,
     in_shape: Sequence[int],
     out_shape: Sequence[int],
-    centre: Centre = "paper",
-    sign: Sign = "neighbour",
+    center: Center = "paper",
+    sign: Sign = "neighbor",
 ) -> Tensor:
     """`weight` (k, M, N) with each row's sign settled.
 
-    `sum`: no row sums to less than zero. `neighbour`: so at the middle of the map, and from there
-    outwards each row points the way of its neighbour, moved to the same centre; a row that has
-    nothing in common with its neighbour sums to no less than zero.
+    `sum`: no row sums to less than zero. `neighbor`: so at the middle of the map, and from there
+    outwards each row points the way of its neighbor, moved to the same center; a row that has
+    nothing in common with its neighbor sums to no less than zero.
     """
     if sign not in SIGNS:
         raise ValueError(f"sign: got {sign!r}, wanted one of {SIGNS}")
@@ -250,9 +250,9 @@ def apply_signs(
     if sign == "sum":
         return weight * _sign(sums)[..., None]
     parents, order = _towards_middle(out_shape)
-    agreement = _agreement(weight, parents, in_shape, out_shape, centre)
+    agreement = _agreement(weight, parents, in_shape, out_shape, center)
     length = weight.norm(dim=-1)
-    # Rounding errors must not settle a sign. The middle has no neighbour to follow.
+    # Rounding errors must not settle a sign. The middle has no neighbor to follow.
     alone = agreement.abs() <= NOTHING * length * length[:, parents]
     alone[:, order[0]] = True
     alone, signs = alone.cpu(), _sign(torch.where(alone, sums, agreement)).cpu()
@@ -267,7 +267,7 @@ def _sign(values: Tensor) -> Tensor:
 
 
 def _towards_middle(out_shape: Sequence[int]) -> tuple[list[int], list[int]]:
-    """Each place's neighbour on the way to the middle, and all places in an order from there."""
+    """Each place's neighbor on the way to the middle, and all places in an order from there."""
     places = (coordinates(out_shape) - 1).long()
     middle = torch.tensor([size // 2 for size in out_shape])
     away = places - middle
@@ -284,10 +284,10 @@ def _agreement(
     parents: list[int],
     in_shape: Sequence[int],
     out_shape: Sequence[int],
-    centre: Centre,
+    center: Center,
 ) -> Tensor:
-    """The inner product of each row with its parent's, moved to the same centre, (k, M)."""
-    middles = centres(in_shape, out_shape, centre)
+    """The inner product of each row with its parent's, moved to the same center, (k, M)."""
+    middles = centers(in_shape, out_shape, center)
     parent = torch.tensor(parents)
     # Half a pixel goes up, on every machine.
     moves = (middles - middles[parent] + 0.5).floor().long()
@@ -295,12 +295,12 @@ def _agreement(
     picture = weight.unflatten(-1, tuple(in_shape))
     for move in moves.unique(dim=0).tolist():
         chosen = (moves == torch.tensor(move)).all(1).nonzero().flatten().to(weight.device)
-        rows, neighbours = picture[:, chosen], picture[:, parent.to(weight.device)[chosen]]
+        rows, neighbors = picture[:, chosen], picture[:, parent.to(weight.device)[chosen]]
         for axis, distance in enumerate(move):
             size = in_shape[axis] - abs(distance)
             rows = rows.narrow(2 + axis, max(distance, 0), size)
-            neighbours = neighbours.narrow(2 + axis, max(-distance, 0), size)
-        result[:, chosen] = (rows * neighbours).flatten(2).sum(-1)
+            neighbors = neighbors.narrow(2 + axis, max(-distance, 0), size)
+        result[:, chosen] = (rows * neighbors).flatten(2).sum(-1)
     return result
 
 

@@ -159,7 +159,7 @@ def gather_from_processes(value: T, group: Any = None) -> list[T]:
     """`value` of every process of the group, in the order of their ranks."""
     if not is_distributed():
         raise RuntimeError(
-            "all_reduce: got no process group, wanted torch.distributed initialised; call "
+            "all_reduce: got no process group, wanted torch.distributed initialized; call "
             "init_process_group first, or leave all_reduce out in a single process"
         )
     values: list[Any] = [None] * torch.distributed.get_world_size(group)

@@ -11,6 +11,7 @@ import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
+from foveapool._stored_names import from_stored
 from foveapool.labels import (
     BASELINE,
     REPLACE,
@@ -152,7 +153,7 @@ def describe_data(facts: Facts) -> Pairs:
         told.append(("network", ", ".join(words)))
     if recipe := facts.get("recipe"):
         words = [
-            str(recipe["optimiser"]),
+            str(from_stored(recipe)["optimizer"]),
             f"rate {recipe['lr']:g}",
             f"{recipe['epochs']} epochs",
             f"batches of {recipe['batch_size']}",

@@ -116,7 +116,7 @@ def _typeset(cell: str) -> str:
 
 
 LEVELS = 127
-# One weight in a thousand may be stronger than the strongest colour.
+# One weight in a thousand may be stronger than the strongest color.
 CLIPPED = 0.999
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from foveapool.pooling.grid import Centre, centres
+from foveapool.pooling.grid import Center, centers
 from foveapool.pooling.module import LinearPool2d, default_center
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.report.style import (
@@ -59,15 +59,15 @@ def operator_figure(
 
     `positions` along each axis, or (down, across); three, where there are as many. Red is
     positive, blue negative, white zero, on one scale that five weights in a thousand may exceed;
-    dots mark what is negative, for those who see no colours. Ticks at the frame point to the place
-    on which a map is centred; of a layer, the usual one of the mode it was fitted for.
+    dots mark what is negative, for those who see no colors. Ticks at the frame point to the place
+    on which a map is centerd; of a layer, the usual one of the mode it was fitted for.
     """
     height, across = _map_shape(operator)
     rows, columns = _places(operator, positions)
     shown = _over_maps(operator.weight, operator)[:, rows][:, :, columns]
     shown = shown.reshape(*shown.shape[:3], height, across)
     limit = float(np.quantile(np.abs(shown), 0.995)) or 1.0
-    middle = centres(operator.in_shape, operator.out_shape, _centre(operator))
+    middle = centers(operator.in_shape, operator.out_shape, _center(operator))
     middle = middle.reshape(*operator.out_shape, 2) - 1
 
     blocks = min(operator.components, 2)
@@ -156,9 +156,9 @@ def eigenvalue_figure(operator: PoolingOperator, width: float = COLUMN) -> Figur
     return figure
 
 
-def _centre(operator: PoolingOperator | LinearPool2d) -> Centre:
+def _center(operator: PoolingOperator | LinearPool2d) -> Center:
     if isinstance(operator, PoolingOperator):
-        return operator.settings.centre
+        return operator.settings.center
     return default_center(operator.fitted_for)
 
 

@@ -10,8 +10,9 @@ from typing import Any
 
 from torch import Tensor
 
+from foveapool._stored_names import from_stored
 from foveapool.labels import list_unusual
-from foveapool.pooling.grid import Centre
+from foveapool.pooling.grid import Center
 from foveapool.pooling.module import LinearPool2d, default_center
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.pooling.storage import ADAPTER_CONFIG, ADAPTER_WEIGHTS, FIT_NOTE, load_tensors
@@ -149,8 +150,10 @@ def _named(trainings: Iterable[TrainingFolder]) -> dict[tuple[str, str], list[Pa
             words = [f"layer {pool['layer']}"]
             words += [pool["form"]] if "form" in pool else []
             words += [placement] if placement else []
-            told = {"normalise", "class_cap"} & list_unusual(pool).keys()
-            words += [f"{choice.replace('_', ' ')} {pool[choice]}" for choice in sorted(told)]
+            told = {"normalize", "class_cap"} & list_unusual(pool).keys()
+            words += [
+                f"{choice.replace('_', ' ')} {from_stored(pool)[choice]}" for choice in sorted(told)
+            ]
             words += [f"after {describe_poolings(before)}"] if before else []
             words.append(seed if each.held_out is None else f"held-out part {each.held_out}")
             # A search may begin with brief trainings, whose networks are others.
@@ -188,7 +191,7 @@ class SavedFit:
     operators: dict[str, Path]
     scatters: dict[str, Path]
     settings: tuple[tuple[str, str], ...]
-    centre: Centre
+    center: Center
 
     def layers(self, path: Path) -> list[str]:
         """The names of the layers whose operator or scatter is in a file."""
@@ -203,12 +206,12 @@ def read_saved_fit(folder: Path) -> SavedFit | None:
         return None
     try:
         note = read_json(path)
-        told = {"mode": note["mode"], **note["settings"]}
+        told = {"mode": note["mode"], **from_stored(note["settings"])}
         return SavedFit(
             {name: folder / file for name, file in note["operators"].items()},
             {name: folder / file for name, file in note["scatters"].items()},
             tuple((k.replace("_", " "), str(v)) for k, v in told.items() if v is not None),
-            told["centre"] or default_center(note["mode"]),
+            told["center"] or default_center(note["mode"]),
         )
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise ValueError(

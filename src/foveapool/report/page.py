@@ -28,7 +28,7 @@ SCRIPTS = (
     "numbers",
     "elements",
     "unpack",
-    "colours",
+    "colors",
     "pad",
     "readings",
     "overview",

@@ -39,8 +39,8 @@ _HINT = (
 _CAPTIONS = {
     "errors": "Circles are means, bars deviations over the trials.",
     "alpha": "Each line is a layer and a norm; bars are deviations.",
-    "loss": "Lines of one colour are trainings that differ in their seed.",
-    "test": "Lines of one colour are trainings that differ in their seed.",
+    "loss": "Lines of one color are trainings that differ in their seed.",
+    "test": "Lines of one color are trainings that differ in their seed.",
 }
 
 
@@ -302,7 +302,7 @@ def _over_alpha(name: str, rows: Iterable[Row]) -> list[dict[str, Any]]:
 
 
 def losses_by_epoch(accounts: Sequence[tuple[str, RunSummary]]) -> Chart | None:
-    """Training loss by epoch; trainings of one setting share a colour."""
+    """Training loss by epoch; trainings of one setting share a color."""
     series = [
         {"name": name + curve.label, "points": _points(curve.epochs, curve.losses)}
         for name, account in accounts

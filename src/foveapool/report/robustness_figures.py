@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from foveapool.labels import apart, components, form
 from foveapool.records import CE, Row
 from foveapool.report.style import (
-    COLOURS,
+    COLORS,
     COLUMN,
     SMALL,
     legend_below,
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 BASELINE = 100.0
 # Blue, orange, grey: far apart in lightness, and in their hatching.
-_FILLS = ((COLOURS[1], ""), (COLOURS[2], "/////"), ("0.85", "....."), (COLOURS[3], "xxxxx"))
+_FILLS = ((COLORS[1], ""), (COLORS[2], "/////"), ("0.85", "....."), (COLORS[3], "xxxxx"))
 
 
 @with_style
@@ -83,14 +83,14 @@ def _draw_bars(axes: Axes, names: Sequence[str], ratios: Mapping[str, Mapping[st
     thick = 0.75 / len(ratios)
     for number, (network, own) in enumerate(ratios.items()):
         told = [(place, own[name]) for place, name in enumerate(names) if name in own]
-        colour, hatch = _FILLS[number]
+        color, hatch = _FILLS[number]
         axes.barh(
             [place + (number - (len(ratios) - 1) / 2) * thick for place, _ in told],
             [value - BASELINE for _, value in told],
             left=BASELINE,
             height=thick,
             label=network,
-            color=colour,
+            color=color,
             hatch=hatch,
             edgecolor="black",
             linewidth=0.4,

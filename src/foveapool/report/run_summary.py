@@ -17,7 +17,7 @@ from foveapool.report.examples import Examples
 NO_OPERATOR = "No operator"  # begins what is said of an account in which one is missing
 # Settings of an operator that go without saying.
 _USUAL = {name: DEFAULTS[name] for name in ("window", "sign", "weighting")}
-_USUAL |= {"centre": "paper", "alpha_unit": "absolute"}
+_USUAL |= {"center": "paper", "alpha_unit": "absolute"}
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def make_family(
     examples: Examples | None = None,
     path: Path | None = None,
 ) -> Family:
-    """One family, labelled with its name and what its operators have in common."""
+    """One family, labeled with its name and what its operators have in common."""
     ordered = tuple(sorted(operators, key=lambda each: each.settings.alpha))
     first = ordered[0]
     sizes = " \N{RIGHTWARDS ARROW} ".join(

@@ -14,7 +14,7 @@ from foveapool.labels import alpha_unit, apart, components, form, last_alpha, la
 from foveapool.records import ERROR, VALIDATION, Row
 from foveapool.report.run_summary import Curve
 from foveapool.report.style import (
-    COLOURS,
+    COLORS,
     COLUMN,
     DASHES,
     MARKERS,
@@ -51,7 +51,7 @@ def alpha_figure(rows: Iterable[Row], metric: str | None = None, width: float = 
     """Error against alpha: a line for each layer and norm, the baseline as a level.
 
     `metric` is the validation error of a search where `rows` has it, else the test error. Layers
-    differ in colour and marker, norms in dashes; of two layers and more the alpha is that of the
+    differ in color and marker, norms in dashes; of two layers and more the alpha is that of the
     last, and a line's name tells the others'. There is a panel for each network, data, pooling,
     placement, form, number of components and unit of alpha that was tried with two alphas or more.
     Where a search looked at some settings only briefly, those points are hollow; alphas that were
@@ -160,7 +160,7 @@ def _by_layer_and_norm(rows: Sequence[Row], places: Mapping[Row, str]) -> list[_
                 points[alpha] = row
         number = layers.index(layer)
         look = {
-            "color": COLOURS[number % len(COLOURS)],
+            "color": COLORS[number % len(COLORS)],
             "marker": MARKERS[number % len(MARKERS)],
             "linestyle": DASHES[_NORMS.index(norm)],
         }

@@ -1,7 +1,7 @@
 """How every figure looks and how it becomes a file; what is drawn is told in the files beside.
 
-Made for one column of a paper. Lines differ in colour, lightness, marker and dash, so that they
-can be told apart in black and white and by colour-blind eyes: the colours are those of Okabe and
+Made for one column of a paper. Lines differ in color, lightness, marker and dash, so that they
+can be told apart in black and white and by color-blind eyes: the colors are those of Okabe and
 Ito, the first ones far apart in lightness.
 """
 
@@ -25,7 +25,7 @@ COLUMN = 3.3  # inches
 _SHORTEST = 12  # letters of a line in a legend
 _LEGEND = 0.35  # inches: two lines, for which every figure has room
 FORMATS = ("png", "pdf", "svg")
-COLOURS = ("#000000", "#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9")
+COLORS = ("#000000", "#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 DASHES = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (5, 1.2, 1, 1.2)))
 # Nearly black for negative and a middle red for positive: a grey print keeps the ends apart.
@@ -114,7 +114,7 @@ def line_style(number: int) -> dict[str, Any]:
     ('#000000', 's')
     """
     return {
-        "color": COLOURS[number % len(COLOURS)],
+        "color": COLORS[number % len(COLORS)],
         "marker": MARKERS[number % len(MARKERS)],
         "linestyle": DASHES[number % len(DASHES)],
     }

@@ -135,16 +135,16 @@ def corruption_ratios(ours: RobustnessResult, baseline: RobustnessResult) -> dic
 
 
 def perturbation_ratios(
-    ours: RobustnessResult, baseline: RobustnessResult, neighbours: bool = False
+    ours: RobustnessResult, baseline: RobustnessResult, neighbors: bool = False
 ) -> dict[str, float]:
     """The flip rate of each perturbation; one that never flips the baseline is left out.
 
-    As in the paper: the levels of a noise are averaged first, then divided. With `neighbours`
-    those of noises alone, from flips between neighbouring frames.
+    As in the paper: the levels of a noise are averaged first, then divided. With `neighbors`
+    those of noises alone, from flips between neighboring frames.
     """
     found = {}
     for name in ALL_PERTURBATIONS:
-        mine, theirs = (sum_levels(each, name, neighbours) for each in (ours, baseline))
+        mine, theirs = (sum_levels(each, name, neighbors) for each in (ours, baseline))
         if mine and mine.keys() != theirs.keys():
             raise ValueError(
                 f"{name}: got flips of {', '.join(mine)}, of the baseline those of "
@@ -155,10 +155,10 @@ def perturbation_ratios(
     return found
 
 
-def sum_levels(result: RobustnessResult, name: str, neighbours: bool = False) -> dict[str, float]:
+def sum_levels(result: RobustnessResult, name: str, neighbors: bool = False) -> dict[str, float]:
     """The flip probabilities of a perturbation by file, of a noise those of all levels there."""
     found = result.perturbations
-    flips = found.neighbour_flips if neighbours else found.flip_probability
+    flips = found.neighbor_flips if neighbors else found.flip_probability
     return {file: flips[file] for file in list_files(name) if file in flips}
 
 

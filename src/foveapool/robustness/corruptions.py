@@ -1,7 +1,7 @@
 """The 19 corruptions of CIFAR-10-C: the table of their parameters, and applying one to images.
 
 What each corruption does is told in the file of its kind: noise, blur, snow, frost, fog, spatter,
-colour, elastic, digital. Random ones are drawn anew here: the published files were made without a
+color, elastic, digital. Random ones are drawn anew here: the published files were made without a
 seed, so their pixels cannot come back, but their statistics do.
 """
 

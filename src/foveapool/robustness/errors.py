@@ -27,7 +27,7 @@ def error_rate(predictions: Values, labels: Values, name: str = "images") -> flo
     return wrong / count
 
 
-def unnormalised_ce(errors: Errors) -> dict[str, float]:
+def unnormalized_ce(errors: Errors) -> dict[str, float]:
     """The mean error over severities of each corruption: CE where no baseline is at hand."""
     return {name: _total(name, found) / len(found) for name, found in errors.items()}
 
@@ -70,13 +70,13 @@ class CorruptionTable:
     errors: dict[str, dict[int, float]]
     clean: float | None = None
 
-    def unnormalised_ce(self) -> dict[str, float]:
+    def unnormalized_ce(self) -> dict[str, float]:
         """The mean error over severities of each corruption."""
-        return unnormalised_ce(self.errors)
+        return unnormalized_ce(self.errors)
 
     def mean_error(self, names: Iterable[str] = STANDARD_CORRUPTIONS) -> float:
-        """The unnormalised mCE: what CIFAR papers usually report."""
-        return mean_over(self.unnormalised_ce(), names)
+        """The unnormalized mCE: what CIFAR papers usually report."""
+        return mean_over(self.unnormalized_ce(), names)
 
     def ce(self, baseline: CorruptionTable) -> dict[str, float]:
         """CE of each corruption against a baseline."""
@@ -188,7 +188,7 @@ def refuse_nan(name: str, scores: Tensor) -> None:
         if count := int(bad.sum()):
             raise ValueError(
                 f"{name}: the model returned NaN for {count} of {len(bad)} images, wanted a number "
-                "for every class; look at its weights and at the normalisation of its input"
+                "for every class; look at its weights and at the normalization of its input"
             )
 
 
@@ -228,6 +228,6 @@ def divide_safely(name: str, value: float, baseline: float) -> float:
     if math.isclose(baseline, 0, abs_tol=1e-12):
         raise ValueError(
             f"{name}: the baseline is {baseline:.3g}, wanted another value than 0 to divide by; "
-            "choose another baseline, more images, or the unnormalised mean"
+            "choose another baseline, more images, or the unnormalized mean"
         )
     return value / baseline

@@ -41,7 +41,7 @@ def evaluate(
     model: Callable[[Tensor], Tensor],
     images: Values,
     labels: Values,
-    normalise: Callable[[Tensor], Tensor] | None = None,
+    normalize: Callable[[Tensor], Tensor] | None = None,
     *,
     corruptions: str | Iterable[str] = "standard",
     severities: Iterable[int] = SEVERITIES,
@@ -61,10 +61,10 @@ def evaluate(
 
     Args:
         model: A module or any callable that gives scores (B, K), or classes (B,), for what
-            `normalise` makes of a batch.
+            `normalize` makes of a batch.
         images: Clean, uint8 (n, H, W, 3) or (n, 3, H, W), tensor or array.
         labels: (n,).
-        normalise: From uint8 images, laid out as `images` are, to the model's input; None if the
+        normalize: From uint8 images, laid out as `images` are, to the model's input; None if the
             model takes bytes itself.
         corruptions: "standard", "all", names or ().
         severities: Some of 1 to 5.
@@ -107,7 +107,7 @@ def evaluate(
         source = OnDisk(Path(folder), truth, chosen, chosen_severities, sequences)
     frames = sum(PERTURBATIONS[name].frames for name in sequences)
     total = len(pixels) * (1 + len(chosen) * len(chosen_severities) + frames)
-    classify = _Classifier(model, normalise, channels_first, batch, place, dtype, total, progress)
+    classify = _Classifier(model, normalize, channels_first, batch, place, dtype, total, progress)
     errors, flips = CorruptionErrors(), FlipRates()
     with eval_mode(model) if isinstance(model, nn.Module) else torch.no_grad():
         answers = classify(pixels, "clean images")
@@ -132,7 +132,7 @@ class _Classifier:
     """The model on images of any number, told of as they are done."""
 
     model: Callable[[Tensor], Tensor]
-    normalise: Callable[[Tensor], Tensor] | None
+    normalize: Callable[[Tensor], Tensor] | None
     channels_first: bool
     batch: int
     device: torch.device
@@ -148,7 +148,7 @@ class _Classifier:
             part = part.to(self.device)
             # A view: the model then sees the memory format that convolutions like best.
             part = part.permute(0, 3, 1, 2) if self.channels_first else part
-            values = part if self.normalise is None else self.normalise(part)
+            values = part if self.normalize is None else self.normalize(part)
             mixed = self.dtype != torch.float32
             with torch.autocast(self.device.type, self.dtype, enabled=mixed):
                 answers = self.model(values)
@@ -170,7 +170,7 @@ def _pixels(images: Values) -> tuple[Tensor, bool]:
     if found.dtype != torch.uint8 or found.dim() != 4 or 3 not in (found.shape[3], found.shape[1]):
         raise ValueError(
             f"images: got {found.dtype} {tuple(found.shape)}, wanted clean uint8 images "
-            "(n, H, W, 3) or (n, 3, H, W), not normalised: `normalise` does that afterwards"
+            "(n, H, W, 3) or (n, 3, H, W), not normalized: `normalize` does that afterwards"
         )
     if not len(found):
         raise ValueError("images: got none, wanted one or more")

@@ -39,7 +39,7 @@ def pad(images: Tensor, rows: int, columns: int, border: Border) -> Tensor:
 
 
 def gaussian_weights(sigma: float, truncate: float = 4.0) -> list[float]:
-    """The weights from the centre outwards, as scipy cuts and normalises them."""
+    """The weights from the center outwards, as scipy cuts and normalizes them."""
     reach = int(truncate * sigma + 0.5)
     if reach == 0:
         return [1.0]
@@ -69,7 +69,7 @@ def gaussian(
 
 
 def correlate(images: Tensor, kernel: Tensor, border: Border = "mirror") -> Tensor:
-    """Each pixel as the sum of its neighbours times a kernel of odd sides, not turned round.
+    """Each pixel as the sum of its neighbors times a kernel of odd sides, not turned round.
 
     By Fourier transforms, as OpenCV filters with large kernels: exact to the last few bits.
     """
@@ -85,7 +85,7 @@ def correlate(images: Tensor, kernel: Tensor, border: Border = "mirror") -> Tens
 def opencv_gaussian(image: Tensor, sigma: float) -> Tensor:
     """One float32 plane (H, W) smoothed as `cv2.GaussianBlur` does with 3 x 3 taps.
 
-    The taps are normalised among themselves, however much of the bell they leave out.
+    The taps are normalized among themselves, however much of the bell they leave out.
     """
     place = torch.arange(-1, 2, dtype=torch.float64)
     taps = torch.exp(-0.5 * (place / sigma) ** 2)
@@ -132,7 +132,7 @@ def canny(levels: Tensor, low: int, high: int) -> Tensor:
     horizontal = steep < flat
     vertical = steep > flat + (across.abs() << 16)
     falling = (across ^ along) < 0
-    # Of two equal neighbours along a row or a column only the first is a ridge; along a diagonal
+    # Of two equal neighbors along a row or a column only the first is a ridge; along a diagonal
     # neither is. So OpenCV compares.
     ridge = torch.where(
         horizontal,

@@ -112,8 +112,8 @@ def over_levels(values: Mapping[str, float]) -> dict[str, float]:
 class FlipTable:
     """The stability of one model, by file: "tilt", "shot_noise", "shot_noise_2", ...
 
-    The distances hold the files that were given as scores. `neighbour_flips` are those of noises
-    between neighbouring frames: not what the authors of the sets count, but what the paper seems
+    The distances hold the files that were given as scores. `neighbor_flips` are those of noises
+    between neighboring frames: not what the authors of the sets count, but what the paper seems
     to. `names` are perturbations without their level, by default all 14; a mean at difficulty d
     takes each noise's file of level d.
     """
@@ -122,7 +122,7 @@ class FlipTable:
     top5_distance: dict[str, float]
     zipf_distance: dict[str, float]
     difficulty: int = 1
-    neighbour_flips: dict[str, float] = field(default_factory=dict)
+    neighbor_flips: dict[str, float] = field(default_factory=dict)
 
     def mfp(self, names: Iterable[str] = ALL_PERTURBATIONS) -> float:
         """The mean flip probability."""
@@ -172,7 +172,7 @@ class FlipRates:
         self._check_metrics(name, with_scores=given.dim() == 3)
         self._add("flip_probability", name, before != after)
         if noise:
-            self._add("neighbour_flips", name, guessed[:, :-1] != guessed[:, 1:])
+            self._add("neighbor_flips", name, guessed[:, :-1] != guessed[:, 1:])
         if given.dim() == 3:
             sigma = rank_changes(*_compared(given, noise, self.difficulty))
             self._add("top5_distance", name, top5_distances(sigma))
@@ -195,7 +195,7 @@ class FlipRates:
     def compute(self) -> FlipTable:
         """The means of all batches so far."""
         found: dict[str, dict[str, float]] = {}
-        for metric in ("flip_probability", "neighbour_flips", "top5_distance", "zipf_distance"):
+        for metric in ("flip_probability", "neighbor_flips", "top5_distance", "zipf_distance"):
             sums = {name: self._sums.get((metric, name)) for name in PERTURBATION_FILES}
             found[metric] = {name: each[0] / each[1] for name, each in sums.items() if each}
         return FlipTable(**found, difficulty=self.difficulty)

@@ -14,11 +14,11 @@ from foveapool.robustness.rng import Draws
 
 
 class Sampling(NamedTuple):
-    """The four neighbours that each of the P = H * W pixels of a frame lies between.
+    """The four neighbors that each of the P = H * W pixels of a frame lies between.
 
     places: (4, P) in the flattened picture, upper left and right, lower left and right. inside:
-    (4, P, 1), false where a neighbour counts as black. right, down: (P, 1), the shares of the right
-    and of the lower neighbours.
+    (4, P, 1), false where a neighbor counts as black. right, down: (P, 1), the shares of the right
+    and of the lower neighbors.
     """
 
     places: Tensor
@@ -39,7 +39,7 @@ class Move(NamedTuple):
 def affine_sampling(move: Move, height: int, width: int, device: torch.device) -> Sampling:
     """What each pixel reads where a picture is moved; black where that lies outside.
 
-    The centre lies half a pixel right of and below the middle, and a shear of s also compresses
+    The center lies half a pixel right of and below the middle, and a shear of s also compresses
     the rows by cos s: torchvision 0.2 did so, later ones do not.
     """
     a, b, c, d, e, f = _inverse(move, (width * 0.5 + 0.5, height * 0.5 + 0.5))
@@ -68,7 +68,7 @@ def tilt_sampling(
     """What each pixel reads where a picture is tilted about both axes and seen in perspective.
 
     The picture lies `depth` pixels behind the axes it turns about, and the eye as far before them
-    as its diagonal is long. Neighbours outside count as black.
+    as its diagonal is long. Neighbors outside count as black.
     """
     inverse = torch.linalg.inv(_tilt(degrees, depth, height, width)).tolist()
     y, x = _grid(height, width, 0.0, device)

@@ -11,7 +11,7 @@ from foveapool.robustness.errors import (
     error_rate,
     mean_over,
     relative_corruption_error,
-    unnormalised_ce,
+    unnormalized_ce,
 )
 from foveapool.robustness.flips import (
     FlipRates,
@@ -67,7 +67,7 @@ __all__ = [
     "relative_corruption_error",
     "top5_distance",
     "top5_distances",
-    "unnormalised_ce",
+    "unnormalized_ce",
     "zipf_distance",
     "zipf_distances",
 ]

@@ -1,4 +1,4 @@
-"""Corruptions that work pixel by pixel: noises, colours, pixelation and JPEG."""
+"""Corruptions that work pixel by pixel: noises, colors, pixelation and JPEG."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def pixelate(images: Tensor, draws: Draws, share: float) -> Tensor:
 
 
 def jpeg_compression(images: Tensor, draws: Draws, quality: int) -> Tensor:
-    """Encoded and decoded by Pillow at that quality, colours at half the resolution."""
+    """Encoded and decoded by Pillow at that quality, colors at half the resolution."""
     try:
         from PIL import Image
     except ImportError as error:
@@ -108,6 +108,6 @@ def contrast(images: Tensor, draws: Draws, share: float) -> Tensor:
 
 
 def saturate(images: Tensor, draws: Draws, factor: float, offset: float) -> Tensor:
-    """Saturation times a factor plus an offset: below 1 colours wash out, above they glow."""
+    """Saturation times a factor plus an offset: below 1 colors wash out, above they glow."""
     hue, saturation, value = rgb_to_hsv(to_unit(images))
     return to_levels(hsv_to_rgb(hue, (saturation * factor + offset).clamp(0, 1), value))

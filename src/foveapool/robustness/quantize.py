@@ -50,7 +50,7 @@ def check_images(images: Tensor) -> None:
         )
     if images.dtype != torch.uint8:
         raise ValueError(
-            f"images: got {images.dtype}, wanted uint8 levels from 0 to 255, not normalised; from "
+            f"images: got {images.dtype}, wanted uint8 levels from 0 to 255, not normalized; from "
             "values between 0 and 1, (images * 255).round().to(torch.uint8) makes them"
         )
     if images.dim() != 4 or images.shape[3] != 3:

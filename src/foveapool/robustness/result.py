@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from foveapool._stored_names import from_stored, to_stored
 from foveapool.robustness.errors import CorruptionTable
 from foveapool.robustness.flips import FlipTable
 
@@ -21,7 +22,7 @@ class RobustnessResult:
 
     Attributes:
         corruptions: `.errors[name][severity]`, `.clean`, and CE, mCE by methods.
-        perturbations: By file, `.flip_probability["shot_noise_2"]`, `.neighbour_flips`,
+        perturbations: By file, `.flip_probability["shot_noise_2"]`, `.neighbor_flips`,
             `.top5_distance`, `.zipf_distance`, and mean flip rates by methods.
         trials: How many networks this is the mean of.
 
@@ -41,7 +42,8 @@ class RobustnessResult:
         Returns:
             Plain dicts and numbers.
         """
-        return asdict(self)
+        plain = asdict(self)
+        return plain | {"perturbations": to_stored(plain["perturbations"])}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> RobustnessResult:
@@ -70,7 +72,9 @@ class RobustnessResult:
                 for name, found in corruptions["errors"].items()
             }
             clean = corruptions["clean"]
-            return cls(CorruptionTable(errors, clean), FlipTable(**flips), values["trials"])
+            return cls(
+                CorruptionTable(errors, clean), FlipTable(**from_stored(flips)), values["trials"]
+            )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ValueError(
                 f"result: not what RobustnessResult.to_dict gives ({error!r}); evaluate again"
@@ -92,7 +96,7 @@ class RobustnessResult:
             found |= {f"error %, {name}, severity {s}": 100 * e for s, e in errors.items()}
         for what, scale, values in (
             ("flip probability %", 100, flips.flip_probability),
-            ("flips between neighbours %", 100, flips.neighbour_flips),
+            ("flips between neighbors %", 100, flips.neighbor_flips),
             ("top-5 distance", 1, flips.top5_distance),
             ("Zipf distance", 1, flips.zipf_distance),
         ):
@@ -121,9 +125,9 @@ def average_results(results: Sequence[RobustnessResult]) -> RobustnessResult:
     """
     if not results:
         raise ValueError("results: got none, wanted those of one trial or more")
-    if not all(result.perturbations.neighbour_flips for result in results):
+    if not all(result.perturbations.neighbor_flips for result in results):
         # Results of before these were counted have none; all else can be averaged.
-        results = [_without_neighbours(result) for result in results]
+        results = [_without_neighbors(result) for result in results]
     first = results[0].figures().keys()
     for result in results[1:]:
         if different := first ^ result.figures().keys():
@@ -140,8 +144,8 @@ def average_results(results: Sequence[RobustnessResult]) -> RobustnessResult:
     return RobustnessResult.from_dict({**mean, "trials": sum(weights)})
 
 
-def _without_neighbours(result: RobustnessResult) -> RobustnessResult:
-    return replace(result, perturbations=replace(result.perturbations, neighbour_flips={}))
+def _without_neighbors(result: RobustnessResult) -> RobustnessResult:
+    return replace(result, perturbations=replace(result.perturbations, neighbor_flips={}))
 
 
 def _mean(values: Sequence[Any], weights: Sequence[int]) -> Any:

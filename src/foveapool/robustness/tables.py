@@ -41,10 +41,10 @@ LEVELS = (
     "Mean flip probabilities and mFR take the noises at level 1, as their authors do; the flip "
     "rates that are counted average the levels, as the paper does."
 )
-NEIGHBOURS = (
+NEIGHBORS = (
     "Flips under noise are against the clean first frame, as their authors count. The paper's are "
     "too few for that, by its own errors under the same noise: most likely it compares "
-    "neighbouring frames, and only such flips can stand beside its own."
+    "neighboring frames, and only such flips can stand beside its own."
 )
 
 
@@ -146,7 +146,7 @@ def summary_table(
     notes = [RESTS] if printed is not None and "15 corruptions" in told else []
     if "all 14" in told:
         notes.append(LEVELS)
-        notes += [NEIGHBOURS] if printed is not None else []
+        notes += [NEIGHBORS] if printed is not None else []
     header = ("percent, or how many", *columns)
     return Table("summary", "Summary", header, tuple(rows), tuple(notes))
 
@@ -199,21 +199,21 @@ def perturbation_table(
         rows += _flip_rows(model, names, result.perturbations.flip_probability)
     if printed is not None:
         for model, result in models:
-            rows += _flip_rows(f"{model}, neighbours", names, result.perturbations.neighbour_flips)
+            rows += _flip_rows(f"{model}, neighbors", names, result.perturbations.neighbor_flips)
     if baseline is not None:
         ratios = perturbation_ratios(ours, baseline)
         theirs = {} if printed is None else printed.rate
         rows += _ratio_rows("flip rate", names, ratios, theirs)
         notes.append(_counts("flip rate", f"{group} perturbations", names, ratios, theirs))
-        if printed is not None and baseline.perturbations.neighbour_flips:
-            between = perturbation_ratios(ours, baseline, neighbours=True)
-            rows += _ratio_rows("flip rate, neighbours", names, between, {})
+        if printed is not None and baseline.perturbations.neighbor_flips:
+            between = perturbation_ratios(ours, baseline, neighbors=True)
+            rows += _ratio_rows("flip rate, neighbors", names, between, {})
         if any(
             is_noise(name) and len(sum_levels(ours, name)) < len(NOISE_LEVELS) for name in names
         ):
             notes.append("Flip rates are over the levels shown, not over all three.")
     if printed is not None and any(map(is_noise, names)):
-        notes.append(NEIGHBOURS)
+        notes.append(NEIGHBORS)
     titles = [load_paper().perturbation_titles[name] for name in names]
     title = f"Perturbations, {group}: flip probability %"
     header = ("", "level", *titles)

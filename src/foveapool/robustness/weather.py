@@ -47,10 +47,10 @@ def fog_maps(draws: Draws, count: int, size: int, decay: float) -> Tensor:
         square = corners + corners.roll(-1, 1)
         square = square + square.roll(-1, 2)
         maps[:, half::step, half::step] = wibbled(square)
-        centres = maps[:, half::step, half::step]
-        above = centres + centres.roll(1, 1)
+        centers = maps[:, half::step, half::step]
+        above = centers + centers.roll(1, 1)
         maps[:, ::step, half::step] = wibbled(above + (corners + corners.roll(-1, 2)))
-        beside = centres + centres.roll(1, 2)
+        beside = centers + centers.roll(1, 2)
         maps[:, half::step, ::step] = wibbled(beside + (corners + corners.roll(-1, 1)))
         step, amplitude = half, amplitude / decay
     maps = maps - maps.amin((1, 2), keepdim=True)
@@ -139,8 +139,8 @@ def drawn_frost(scale: float) -> tuple[Tensor, ...]:
     return tuple(magnify(_drawn(*like), scale) for like in _LIKE)
 
 
-def _drawn(height: int, width: int, colour: tuple[float, ...], spread: float) -> Tensor:
-    draws = Draws("cpu", "frost", *colour)
+def _drawn(height: int, width: int, color: tuple[float, ...], spread: float) -> Tensor:
+    draws = Draws("cpu", "frost", *color)
     # Drawn wider by the length of a needle, since needles pile up at the edges.
     length = 20
     shape = (height + 2 * length, width + 2 * length)
@@ -150,8 +150,8 @@ def _drawn(height: int, width: int, colour: tuple[float, ...], spread: float) ->
     ice = needles / needles.std() + 1.5 * haze / haze.std() + 0.8 * draws.normal(*shape)
     ice = ice[length:-length, length:-length]
     ice = (ice - ice.mean()) / ice.std()
-    shades = torch.tensor(colour).double()
-    # The spread is that of all values: what the colours leave of it belongs to the ice.
+    shades = torch.tensor(color).double()
+    # The spread is that of all values: what the colors leave of it belongs to the ice.
     own = (spread**2 - float(shades.var(correction=0))) ** 0.5
     return (shades + own * ice[..., None]).clamp(0, 255).round().to(torch.uint8)
 
@@ -260,8 +260,8 @@ def lay_water(images: Tensor, layer: Tensor, strength: float, reproduce: bool = 
     dry = brightest == 0
     water = torch.where(dry, 0.0, water / brightest * strength)
     water = resize(water, *images.shape[1:3])[..., None]
-    colour = (torch.tensor(_WATER) / 255).to(images.device)
-    result = to_levels(to_unit(images, torch.float32) + water * colour)
+    color = (torch.tensor(_WATER) / 255).to(images.device)
+    result = to_levels(to_unit(images, torch.float32) + water * color)
     return torch.where(dry[..., None], 0, result) if reproduce else result
 
 
@@ -270,8 +270,8 @@ def lay_mud(images: Tensor, layer: Tensor, threshold: float, sigma: float) -> Te
     spots = gaussian((layer > threshold).double(), sigma).float()
     spots = torch.where(spots < 0.8, 0.0, spots)
     spots = resize(spots, *images.shape[1:3])[..., None]
-    colour = (torch.tensor(_MUD) / 255).to(images.device)
-    return to_levels(to_unit(images, torch.float32) * (1 - spots) + colour * spots)
+    color = (torch.tensor(_MUD) / 255).to(images.device)
+    return to_levels(to_unit(images, torch.float32) * (1 - spots) + color * spots)
 
 
 def spatter(

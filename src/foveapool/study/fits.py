@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from torch import nn
 
 from foveapool._io import clear_leftovers, hold_lock, write_text
+from foveapool._stored_names import STORED
 from foveapool.networks.sites import AFTER, PoolingSite, make_site
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.pooling.scatter import Scatter
@@ -127,9 +128,9 @@ def _get_scatter(
     means: ExecutionOptions,
 ) -> tuple[Scatter, dict[str, float]]:
     """The scatter at a module of a finished training's network, summed up once, and its time."""
-    choices = {
+    choices: dict[str, Any] = {
         "module": site.module,
-        "normalise": pool.normalise,
+        STORED["normalize"]: pool.normalize,
         "weighting": pool.weighting,
         "class_cap": pool.class_cap,
     }
@@ -236,7 +237,7 @@ def _matches_pool(operator: PoolingOperator, pool: Pool, image_shape: Sequence[i
     """Whether the operator can be the pool's own, by its shapes and by how it was solved."""
     how, site = operator.settings, make_site(pool.layer, "", 1, image_shape)
     return (operator.in_shape, operator.out_shape) == (site.in_shape, site.out_shape) and (
-        (operator.components, how.norm, how.centre, how.sign, how.weighting, how.window)
-        == (pool.components, pool.norm, pool.centre, pool.sign, pool.weighting, pool.window)
+        (operator.components, how.norm, how.center, how.sign, how.weighting, how.window)
+        == (pool.components, pool.norm, pool.center, pool.sign, pool.weighting, pool.window)
         and (pool.alpha == AUTO or (pool.alpha, pool.alpha_unit) == (how.alpha, how.alpha_unit))
     )

@@ -170,7 +170,7 @@ def solved(
         alpha_unit=pool.alpha_unit,
         norm=pool.norm,
         components=components or pool.components,
-        centre=pool.centre,
+        center=pool.center,
         sign=pool.sign,
         window=pool.window,
     )
@@ -200,6 +200,6 @@ def scatter_at(
     classes = len(data.train.classes)
     moments = ChannelMoments(classes, choice.class_cap, dead_channels="ignore")
     through(moments)
-    sums = ScatterAccumulator(moments.compute(), choice.weighting, choice.normalise)
+    sums = ScatterAccumulator(moments.compute(), choice.weighting, choice.normalize)
     through(sums)
     return sums.compute()

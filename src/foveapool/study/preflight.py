@@ -41,7 +41,7 @@ def check_images(study: Study, means: ExecutionOptions) -> None:
     data = load_training_data(training, means)
     images = data.train
     if study.robustness:
-        _check_colour(data.test.images.shape[1:])
+        _check_color(data.test.images.shape[1:])
     pools = [pool for each in study.settings() for pool in each.pools if pool.is_fitted]
     for pool in dict.fromkeys(pools):
         _check_places(pool, images.images.shape[2:])
@@ -71,8 +71,8 @@ def _check_share(name: str, share: float, count: int) -> None:
         )
 
 
-def _check_colour(shape: Sequence[int]) -> None:
-    """What corrupts images does so to colours, and needs some room."""
+def _check_color(shape: Sequence[int]) -> None:
+    """What corrupts images does so to colors, and needs some room."""
     if shape[0] != 3 or min(shape[1:]) < SMALLEST:
         raise ValueError(
             f"[trials]: robustness: got test images of {' x '.join(map(str, shape))}, wanted three "
@@ -93,7 +93,7 @@ def _check_places(pool: Pool, image_shape: Sequence[int]) -> None:
     site = make_site(pool.layer, "", 1, image_shape)
     places = site.in_shape[0] * site.in_shape[1]
     if pool.window is not None:
-        places = windows(site.in_shape, site.out_shape, pool.window, pool.centre).shape[1]
+        places = windows(site.in_shape, site.out_shape, pool.window, pool.center).shape[1]
     if pool.components > places:
         raise ValueError(
             f"components: got {pool.components} for {pool.pooling} at layer {pool.layer}, wanted "

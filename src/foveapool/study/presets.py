@@ -23,6 +23,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from foveapool._stored_names import RENAMED
 from foveapool._suggest import did_you_mean
 from foveapool.data.registry import check_data_name, digest_content
 from foveapool.study.search import Halving, Search
@@ -177,7 +178,7 @@ def _recipe(network: str, data: str, changes: Mapping[str, Any]) -> Recipe:
     try:
         paper = get_paper_recipe(network, data)
     except ValueError as error:
-        missing = [name for name in ("optimiser", "lr", "epochs") if name not in changes]
+        missing = [name for name in ("optimizer", "lr", "epochs") if name not in changes]
         if missing:
             raise ValueError(
                 f"[recipe]: got no {', no '.join(missing)}, and the paper has no recipe for a "
@@ -286,5 +287,9 @@ def _check_keys(where: str, table: Any, known: Collection[str]) -> None:
         raise ValueError(f"{where}: got {table!r}, wanted a table")
     for key in table:
         if key not in known:
+            if RENAMED.get(key) in known:
+                raise ValueError(
+                    f"{where}: got the key {key!r}, which is called {RENAMED[key]!r} now"
+                )
             hint = did_you_mean(key, known)
             raise ValueError(f"{where}: got the key {key!r}, wanted among {', '.join(known)}{hint}")

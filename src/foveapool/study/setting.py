@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal
 
+from foveapool._stored_names import from_stored, to_stored
 from foveapool.networks.build import check_network_options
 from foveapool.networks.sites import (
     AFTER,
@@ -22,7 +23,7 @@ from foveapool.networks.sites import (
     list_paths,
 )
 from foveapool.pooling.baselines import BASELINES, published_form
-from foveapool.pooling.grid import Centre
+from foveapool.pooling.grid import Center
 from foveapool.pooling.module import default_center, default_window
 from foveapool.pooling.scatter import WEIGHTINGS, Weighting
 from foveapool.pooling.solve import Alpha, AlphaUnit, Norm, Sign, check_choices
@@ -57,7 +58,7 @@ class Pool:
 
     `alpha` may be "auto", and `window` says how far a place may look: see `pooling.solve`. What is
     left out is as usual: `form` that in which a rival was published, and `replace` for a matrix;
-    `components` two in form `replace`, nine of a matrix in form `mix`, otherwise one; `centre`
+    `components` two in form `replace`, nine of a matrix in form `mix`, otherwise one; `center`
     where the form wants it; `window` 2 where the convolution stays, otherwise None, the whole map.
     `placement` None is the setting's. `together` fits it on the same network as the pooling before
     it.
@@ -68,10 +69,10 @@ class Pool:
     alpha: Alpha = AUTO
     norm: Norm = "l2"
     components: int = None  # type: ignore[assignment]
-    normalise: bool = True
+    normalize: bool = True
     weighting: Weighting = "balanced"
-    centre: Centre = None  # type: ignore[assignment]
-    sign: Sign = "neighbour"
+    center: Center = None  # type: ignore[assignment]
+    sign: Sign = "neighbor"
     class_cap: int | None = 10_000
     window: int | None = AUTO  # type: ignore[assignment]
     form: Form = None  # type: ignore[assignment]
@@ -94,15 +95,15 @@ class Pool:
             raise ValueError(f"class_cap: got {cap!r}, wanted a whole number, 2 or more")
         if self.window is not None and (type(self.window) is not int or self.window < 1):
             raise ValueError(f"window: got {self.window!r}, wanted a whole number, 1 or more")
-        if type(self.normalise) is not bool:
-            raise ValueError(f"normalise: got {self.normalise!r}, wanted true or false")
+        if type(self.normalize) is not bool:
+            raise ValueError(f"normalize: got {self.normalize!r}, wanted true or false")
         if self.weighting not in WEIGHTINGS:
             raise ValueError(f"weighting: got {self.weighting!r}, wanted one of {WEIGHTINGS}")
         is_number = isinstance(self.alpha, (int, float)) and not isinstance(self.alpha, bool)
         if not is_number and self.alpha != AUTO:
             raise ValueError(f"alpha: got {self.alpha!r}, wanted a positive number or 'auto'")
         alphas = [] if self.alpha == AUTO else [float(self.alpha)]
-        check_choices(self.norm, self.centre, self.sign, "auto", self.alpha_unit, alphas)
+        check_choices(self.norm, self.center, self.sign, "auto", self.alpha_unit, alphas)
         if type(self.together) is not bool or (self.together and not self.is_fitted):
             raise ValueError(
                 f"together: got {self.together!r} for {self.pooling}, wanted true or false, and "
@@ -130,8 +131,8 @@ class Pool:
         if self.alpha == AUTO and self.alpha_unit == "trace":
             # It is the same penalty in either unit.
             object.__setattr__(self, "alpha_unit", "absolute")
-        if self.centre is None:
-            object.__setattr__(self, "centre", default_center(self.form))
+        if self.center is None:
+            object.__setattr__(self, "center", default_center(self.form))
 
     @property
     def is_fitted(self) -> bool:
@@ -144,13 +145,13 @@ class Pool:
         if facts["alpha"] != AUTO:
             facts["alpha"] = float(facts["alpha"])
         if self.is_fitted:
-            return facts
+            return to_stored(facts)
         return {key: facts[key] for key in _UNFITTED if key in facts}
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> Pool:
         """The pooling that gave these facts."""
-        return cls(**{**_LATER, **facts})
+        return cls(**from_stored({**_LATER, **facts}))
 
 
 def list_choices(pooling: str) -> tuple[str, ...]:

@@ -90,7 +90,7 @@ class TrainingSpec:
         facts = {
             "setting": self.setting.facts(),
             "data": self.source.facts(),
-            "recipe": self.recipe.as_dict(),
+            "recipe": self.recipe.facts(),
             "seed": self.seed,
             "held_out": part,
         }
@@ -105,7 +105,7 @@ class TrainingSpec:
         return cls(
             Setting.from_facts(facts["setting"]),
             Source(**facts["data"]),
-            Recipe.from_dict(facts["recipe"]),
+            Recipe.from_facts(facts["recipe"]),
             facts["seed"],
             robustness=tuple(facts.get("robustness", ())),
             **held_out,

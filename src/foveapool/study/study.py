@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from foveapool._stored_names import to_stored
 from foveapool.records import Row
 from foveapool.study.layers import add_line, check_line, check_pooling, exchange_pooling
 from foveapool.study.robustness import check_robustness
@@ -165,9 +166,9 @@ class Study:
         return {
             "data": self.source.facts(),
             "network": self.network.facts(),
-            "recipe": self.recipe.as_dict(),
+            "recipe": self.recipe.facts(),
             "searches": [search.facts() for search in self.searches],
-            "arms": [{"pooling": arm.pooling, **arm.choices} for arm in self.arms],
+            "arms": [{"pooling": arm.pooling, **to_stored(arm.choices)} for arm in self.arms],
             "seeds": self.seeds,
             "robustness": list(self.robustness),
         }

@@ -67,10 +67,10 @@ def capture(
     targets: dict[str, Downsampling] | None = None
     written: dict[str, bool] = {}
     for batch in loader:
-        labelled = unpack_batch(batch, unpack).to(get_device(unwrap_network(model)))
+        labeled = unpack_batch(batch, unpack).to(get_device(unwrap_network(model)))
         if targets is None:
-            targets = find_targets(model, labelled, layer, mode, autocast)
-        yield read_maps(model, labelled, targets, mode, autocast, written), labelled
+            targets = find_targets(model, labeled, layer, mode, autocast)
+        yield read_maps(model, labeled, targets, mode, autocast, written), labeled
 
 
 def find_targets(

@@ -16,7 +16,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from foveapool.pooling.gram import Precision
-from foveapool.pooling.grid import Centre
+from foveapool.pooling.grid import Center
 from foveapool.pooling.least_squares import Mixing, check_mixing_fits
 from foveapool.pooling.mixing import ChannelMixing, MixingPool2d
 from foveapool.pooling.module import LinearPool2d, default_center
@@ -56,14 +56,14 @@ class ClosedFormPooling:
         components: None takes as many as fit the layer: C_out / C_in, one in mode `after`, and in
             mode `mix` as many as the kernel has weights, if the scatter has so many.
         alpha_unit: "absolute" or "trace".
-        centre: None is the paper's; in mode `after` it is "first", where the layer has its own
+        center: None is the paper's; in mode `after` it is "first", where the layer has its own
             output, so that a large alpha leaves the network as it was.
-        sign: "neighbour" or "sum".
+        sign: "neighbor" or "sum".
         solver: "auto", "dense", "krylov" or "arpack".
         window: None is the whole map, r the (2r + 1)-wide neighborhood. "auto" is the whole map,
             and in mode `after` r is the layer's stride: 5 x 5 at stride 2.
-        weighting: As for `ScatterAccumulator`, and so `normalise` and `precision`.
-        normalise: Whether channels are brought to variance one.
+        weighting: As for `ScatterAccumulator`, and so `normalize` and `precision`.
+        normalize: Whether channels are brought to variance one.
         class_cap: At most so many samples of each class count; None for all.
         seed: Draws the samples that count.
         precision: "ieee", "tf32" or "bf16".
@@ -102,20 +102,20 @@ class ClosedFormPooling:
         components: int | None = None,
         *,
         alpha_unit: AlphaUnit = "absolute",
-        centre: Centre | None = None,
-        sign: Sign = "neighbour",
+        center: Center | None = None,
+        sign: Sign = "neighbor",
         solver: str = "auto",
         window: Window = "auto",
         weighting: Weighting = "balanced",
-        normalise: bool = True,
+        normalize: bool = True,
         class_cap: int | None = 10_000,
         seed: int = 0,
         precision: Precision = "ieee",
         num_classes: int | None = None,
     ) -> None:
         self.alpha, self.norm, self.components = alpha, norm, components
-        self.alpha_unit, self.centre, self.sign, self.solver = alpha_unit, centre, sign, solver
-        self.window, self.weighting, self.normalise = window, weighting, normalise
+        self.alpha_unit, self.center, self.sign, self.solver = alpha_unit, center, sign, solver
+        self.window, self.weighting, self.normalize = window, weighting, normalize
         self.class_cap, self.seed, self.precision = class_cap, seed, precision
         self.num_classes = num_classes
 
@@ -312,7 +312,7 @@ class ClosedFormPooling:
             scatter = self.scatters_[name]
             wanted = resolve_components(self.components, name, found, self.mode_)
             if self.components is None:
-                seen = count_weights(scatter, found.out_shape, self._window(found), self._centre())
+                seen = count_weights(scatter, found.out_shape, self._window(found), self._center())
                 wanted = min(wanted, scatter.rank_bound, seen)
             # Branches that read one tensor and shrink it alike have one answer.
             key = (id(scatter), found.out_shape, wanted)
@@ -326,8 +326,8 @@ class ClosedFormPooling:
     def _window(self, found: Downsampling) -> int | None:
         return resolve_window(self.window, self.mode_, found.in_shape, found.out_shape)
 
-    def _centre(self) -> Centre:
-        return self.centre or default_center(self.mode_)
+    def _center(self) -> Center:
+        return self.center or default_center(self.mode_)
 
     def _solved(self, scatter: Scatter, found: Downsampling, components: int) -> PoolingOperator:
         return solve_pooling(
@@ -336,7 +336,7 @@ class ClosedFormPooling:
             alpha=self.alpha,
             components=components,
             norm=self.norm,
-            centre=self._centre(),
+            center=self._center(),
             sign=self.sign,
             solver=self.solver,
             window=self._window(found),

@@ -297,8 +297,8 @@ def match_layers(model: nn.Module, key: str) -> list[str]:
         kind = type(model.get_submodule(key))
         if "quantized" in kind.__module__:
             raise ValueError(
-                f"layer: got {key!r}, a quantised {kind.__name__}, wanted one that works on "
-                "floating-point maps; give the network as it was before, and quantise it afterwards"
+                f"layer: got {key!r}, a quantized {kind.__name__}, wanted one that works on "
+                "floating-point maps; give the network as it was before, and quantize it afterwards"
             )
         raise ValueError(
             f"layer: got {key!r}, a {kind.__name__}, wanted a convolution or a pooling; "

@@ -195,7 +195,7 @@ def _advise(model: nn.Module, inputs: Any, autocast: torch.dtype | None) -> str:
     )
 
 
-# Far above any labelled set of images; a label beyond it is a mistake that would eat the memory.
+# Far above any labeled set of images; a label beyond it is a mistake that would eat the memory.
 MOST_UNASKED_CLASSES = 30_000
 
 
@@ -253,11 +253,11 @@ class FitSource:
         for number, batch in enumerate(self.loader):
             if 0 < number < skip:
                 continue
-            labelled = check_labels(unpack_batch(batch, self.unpack)).to(device)
+            labeled = check_labels(unpack_batch(batch, self.unpack)).to(device)
             if look is not None and number == 0:
-                look(labelled)
+                look(labeled)
             if number >= skip:
-                yield labelled
+                yield labeled
 
     def facts(self) -> dict[str, str]:
         """What the maps depend on, beside the network and the data."""

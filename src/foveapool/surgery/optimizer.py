@@ -1,4 +1,4 @@
-"""Keeps an optimiser in step with a network whose layers come and go."""
+"""Keeps an optimizer in step with a network whose layers come and go."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from torch.optim import Optimizer
 
 @dataclass(frozen=True)
 class Slot:
-    """Where a parameter stood in an optimiser, and what the optimiser remembered of it."""
+    """Where a parameter stood in an optimizer, and what the optimizer remembered of it."""
 
     group: int
     index: int
     parameter: nn.Parameter
     state: dict[str, Any] | None
-    name: str | None  # for optimisers that were given named parameters
+    name: str | None  # for optimizers that were given named parameters
 
 
 def holds_any(optimizer: Optimizer, parameters: Iterable[nn.Parameter]) -> bool:
@@ -28,7 +28,7 @@ def holds_any(optimizer: Optimizer, parameters: Iterable[nn.Parameter]) -> bool:
 
 
 def check_knows(optimizer: Optimizer, parameters: Iterable[nn.Parameter]) -> None:
-    """Raises unless the optimiser holds some of these: one that holds none is another network's."""
+    """Raises unless the optimizer holds some of these: one that holds none is another network's."""
     if not hasattr(optimizer, "param_groups"):
         raise ValueError(
             f"optimizer: got {optimizer!r}, wanted the torch.optim.Optimizer that trains the model"

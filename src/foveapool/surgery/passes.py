@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from foveapool._stored_names import to_stored
 from foveapool.pooling.accumulate import ScatterAccumulator
 from foveapool.pooling.gram import Panels, Precision, check_memory, check_precision
 from foveapool.pooling.least_squares import Mixing, MixingSizes, MixingSums, split_pooled
@@ -58,7 +59,7 @@ class ScatterSettings:
 
     num_classes: int | None = None
     weighting: Weighting = "balanced"
-    normalise: bool = True
+    normalize: bool = True
     class_cap: int | None = 10_000
     seed: int = 0
     window: Window = "auto"
@@ -153,7 +154,11 @@ class FitPasses:
         _check_calls(self.targets)
         names = [name for name in self.targets if self._source(name) == name]
         if self.shelf is not None:
-            facts = {"layers": list(self.targets), **reading.facts(), **asdict(self.settings)}
+            facts = {
+                "layers": list(self.targets),
+                **reading.facts(),
+                **to_stored(asdict(self.settings)),
+            }
             self.shelf.claim(fingerprint_fit(reading.model, facts), digest_batch(first))
             found = self.shelf.read(names, get_device(unwrap(reading.model)))
             if _all_in_the_same_pass(found) and found is not None:
@@ -302,7 +307,7 @@ class FitPasses:
         return ScatterAccumulator(
             moments.compute(),
             weighting=settings.weighting,
-            normalise=settings.normalise,
+            normalize=settings.normalize,
             window=self._window(name),
             precision=settings.precision,
         )

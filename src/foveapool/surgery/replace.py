@@ -167,7 +167,7 @@ def replace(
         warnings.warn(
             f"optimizer: got a {type(optimizer).__name__} that does not hold the parameters of the "
             "layers that gave way; what trains in their place joined its last group. If another "
-            "optimiser holds them, restore and give that one",
+            "optimizer holds them, restore and give that one",
             stacklevel=2,
         )
     for change in changes:
@@ -341,7 +341,7 @@ def _set_module(model: nn.Module, name: str, module: nn.Module) -> None:
 
 
 def _find_optimizers(places: Iterable[PooledLayer]) -> list[Optimizer]:
-    """The optimisers that followed the replacements and are still in use."""
+    """The optimizers that followed the replacements and are still in use."""
     roles = (standin.role for standin in places)
     known = (role.optimizer() for role in roles if role.optimizer is not None)
     return [optimizer for optimizer in known if optimizer is not None]
@@ -350,7 +350,7 @@ def _find_optimizers(places: Iterable[PooledLayer]) -> list[Optimizer]:
 def _swap_in_optimizer(
     optimizer: Optimizer, model: nn.Module, before: list[nn.Parameter]
 ) -> tuple[Slot, ...]:
-    """Has the optimiser follow a network that had the parameters `before`; gives what left it."""
+    """Has the optimizer follow a network that had the parameters `before`; gives what left it."""
     added = {id(p) for p in _list_missing(model.parameters(), before) if p.requires_grad}
     coming = {name: p for name, p in model.named_parameters() if id(p) in added}
     return swap_parameters(optimizer, _list_missing(before, model.parameters()), coming)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from foveapool._io import make_folder, write_text
+from foveapool._stored_names import from_stored, to_stored
 from foveapool.pooling.least_squares import Mixing
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.pooling.scatter import Scatter
@@ -47,7 +48,7 @@ def write_fit(folder: Path, kept: FitState) -> None:
     facts: dict[str, Any] = {
         "kind": "foveapool estimator",
         "format_version": FORMAT_VERSION,
-        "settings": kept.settings,
+        "settings": to_stored(kept.settings),
         "mode": kept.mode,
         "seconds": kept.seconds,
         "layers": [asdict(found) for found in kept.layers.values()],
@@ -96,7 +97,7 @@ def read_fit(folder: Path) -> FitState:
             for each in facts["layers"]
         ]
         return FitState(
-            facts["settings"],
+            from_stored(facts["settings"]),
             facts["mode"],
             facts["seconds"],
             {each["name"]: Downsampling(**each) for each in layers},

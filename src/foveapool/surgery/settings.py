@@ -12,7 +12,7 @@ from numbers import Integral, Real
 from typing import Any, Literal
 
 from foveapool.pooling.gram import PRECISIONS
-from foveapool.pooling.grid import Centre, windows
+from foveapool.pooling.grid import Center, windows
 from foveapool.pooling.least_squares import Mixing
 from foveapool.pooling.module import default_window
 from foveapool.pooling.scatter import WEIGHTINGS, Scatter
@@ -40,14 +40,14 @@ def check_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
         raise ValueError(f"alpha: got {plain['alpha']!r}, wanted a positive number or 'auto'")
     names = ("norm", "sign", "solver", "alpha_unit")
     chosen = {name: plain[name] for name in names}
-    centre = "paper" if plain["centre"] is None else plain["centre"]
-    check_choices(**chosen, centre=centre, alphas=[plain["alpha"]])
+    center = "paper" if plain["center"] is None else plain["center"]
+    check_choices(**chosen, center=center, alphas=[plain["alpha"]])
     for name, wanted in (("weighting", WEIGHTINGS), ("precision", PRECISIONS)):
         if plain[name] not in wanted:
             raise ValueError(f"{name}: got {plain[name]!r}, wanted one of {wanted}")
     # Any text is true, and so would "no" be.
-    if not isinstance(plain["normalise"], bool):
-        raise ValueError(f"normalise: got {plain['normalise']!r}, wanted True or False")
+    if not isinstance(plain["normalize"], bool):
+        raise ValueError(f"normalize: got {plain['normalize']!r}, wanted True or False")
     if not _is_whole(plain["seed"]):
         raise ValueError(f"seed: got {plain['seed']!r}, wanted a whole number")
     for name, least in _LEAST.items():
@@ -115,12 +115,12 @@ def resolve_components(components: int | None, name: str, found: Downsampling, m
 
 
 def count_weights(
-    scatter: Scatter, out_shape: tuple[int, int], window: int | None, centre: Centre
+    scatter: Scatter, out_shape: tuple[int, int], window: int | None, center: Center
 ) -> int:
     """How many weights a row of the operator has."""
     if window is None:
         return scatter.panels.size
-    return windows(scatter.in_shape, out_shape, window, centre).shape[1]
+    return windows(scatter.in_shape, out_shape, window, center).shape[1]
 
 
 def _as_plain(value: Any) -> Any:

@@ -49,7 +49,7 @@ class Role:
     on_resize: OnResize
     read_shape: Pair | None  # of the maps that the original was seen to read, if known
     turn: int = 0  # how many calls of `replace` the network had seen
-    slots: tuple[Slot, ...] = ()  # what left the optimiser in that call
+    slots: tuple[Slot, ...] = ()  # what left the optimizer in that call
     optimizer: weakref.ref[Optimizer] | None = None  # the one that followed it
 
 
@@ -145,7 +145,7 @@ class PooledLayer(nn.Module):
         """The operator for that size, computed once until the pooling's own weights change."""
         own, (source, then, copy) = self.pool.weight, self._carried_from
         now = (get_version(own), own.dtype, own.device, own.requires_grad)
-        # Fused optimisers leave the version as it was: where weights train, numbers are compared.
+        # Fused optimizers leave the version as it was: where weights train, numbers are compared.
         if own is not source or now != then or (copy is not None and not torch.equal(own, copy)):
             copy = own.detach().clone() if own.requires_grad else None
             self._carried, self._carried_from = {}, (own, now, copy)
@@ -170,7 +170,7 @@ class PooledLayer(nn.Module):
         return measure_out_shape(self.original, shape, channels)
 
     def __getstate__(self) -> Mapping[str, Any]:
-        """All but what can be computed again, and what an optimiser had, which knows no copies."""
+        """All but what can be computed again, and what an optimizer had, which knows no copies."""
         empty = {"_carried": {}, "_carried_from": (None, None, None), "_out_shapes": {}}
         role = dataclasses.replace(self.role, optimizer=None, slots=())
         return {**self.__dict__, **empty, "role": role}

@@ -198,7 +198,7 @@ def describe_configuration(
     The network's numbers, a fitted pooling among them, are part of it, and so are the images.
     """
     tensors = network.state_dict()
-    values = {**recipe.as_dict(), "pooling_rate": recipe.pooling_rate}
+    values = {**recipe.facts(), "pooling_rate": recipe.pooling_rate}
     augmentation = None if data.augmentation is None else asdict(data.augmentation)
     return {
         **{f"recipe.{key}": value for key, value in values.items()},
@@ -221,7 +221,7 @@ def describe_images(data: DataSet) -> dict[str, Any]:
     The name is no part of it: images may be moved, and others may come to lie in their place.
     """
     return {
-        "data.normalisation": data.normalisation,
+        "data.normalisation": data.normalization,
         "data.content": _digest(
             _bytes(tensor)
             for part in (data.train, data.test)

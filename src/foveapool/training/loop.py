@@ -164,7 +164,7 @@ class _Loop:
         epoch, done, history = self.position.epoch, self.position.step, self.position.history
         begin = time.perf_counter() - self.position.elapsed
         rate = self.recipe.rate(epoch)
-        set_rate(state.optimiser, rate)
+        set_rate(state.optimizer, rate)
         state.anneal(epoch / self.recipe.epochs)
         state.feed.start(epoch, done)
         while done < steps:

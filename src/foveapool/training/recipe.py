@@ -12,21 +12,22 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
+from foveapool._stored_names import RENAMED, from_stored, to_stored
 from foveapool._suggest import did_you_mean
 
-OPTIMISERS = ("adam", "sgd")
+OPTIMIZERS = ("adam", "sgd")
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """Optimiser, learning rate and length of a training.
+    """Optimizer, learning rate and length of a training.
 
     The rate is multiplied by `gamma` at each of the `milestones`, counted in epochs. `momentum` is
     that of SGD, and the first beta of Adam. Linear poolings that train have `pooling_rate` times
     the rate of all else.
     """
 
-    optimiser: str
+    optimizer: str
     lr: float
     epochs: int
     momentum: float = 0.9
@@ -42,8 +43,8 @@ class Recipe:
                 f"milestones: got {self.milestones!r}, wanted a list of epochs such as [150, 250]"
             )
         object.__setattr__(self, "milestones", tuple(self.milestones))
-        if self.optimiser not in OPTIMISERS:
-            raise ValueError(f"optimiser: got {self.optimiser!r}, wanted adam or sgd")
+        if self.optimizer not in OPTIMIZERS:
+            raise ValueError(f"optimizer: got {self.optimizer!r}, wanted adam or sgd")
         for name in ("lr", "weight_decay", "gamma", "pooling_rate"):
             value = getattr(self, name)
             if not (_is_number(value) and 0 <= value < math.inf):
@@ -74,6 +75,15 @@ class Recipe:
         moved = {max(1, round(each * epochs / self.epochs)) for each in self.milestones}
         return replace(other, milestones=tuple(sorted(moved)))
 
+    def facts(self) -> dict[str, Any]:
+        """What decides how a training goes, under the names that files have for it."""
+        return to_stored(self.as_dict())
+
+    @classmethod
+    def from_facts(cls, facts: Mapping[str, Any]) -> Recipe:
+        """The recipe that gave these facts."""
+        return cls.from_dict(from_stored(facts))
+
     def as_dict(self) -> dict[str, Any]:
         """What `from_dict` takes, and JSON can hold."""
         values = {**asdict(self), "milestones": list(self.milestones)}
@@ -88,9 +98,13 @@ class Recipe:
         known = [field.name for field in fields(cls)]
         for key in values:
             if key not in known:
+                if RENAMED.get(key) in known:
+                    raise ValueError(
+                        f"recipe: got the key {key!r}, which is called {RENAMED[key]!r} now"
+                    )
                 hint = did_you_mean(key, known)
                 raise ValueError(f"recipe: got the key {key!r}, wanted among {known}{hint}")
-        missing = [name for name in ("optimiser", "lr", "epochs") if name not in values]
+        missing = [name for name in ("optimizer", "lr", "epochs") if name not in values]
         if missing:
             raise ValueError(f"recipe: got no {' and no '.join(missing)}, which have no default")
         return cls(**values)
@@ -138,7 +152,7 @@ def get_paper_recipe(network: str, data: str) -> Recipe:
 
 
 def read_recipe(path: str | os.PathLike[str]) -> Recipe:
-    """A recipe from a TOML file: `optimiser`, `lr` and `epochs`, and what else is to differ."""
+    """A recipe from a TOML file: `optimizer`, `lr` and `epochs`, and what else is to differ."""
     if not os.path.isfile(path):
         raise FileNotFoundError(
             f"{path}: no such file, wanted a recipe in TOML, or one of {', '.join(RECIPES)}"

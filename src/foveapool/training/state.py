@@ -25,7 +25,7 @@ from foveapool.training.step import (
 
 
 class TrainingState:
-    """A network on its device with its optimiser, its data, and the losses of the epoch."""
+    """A network on its device with its optimizer, its data, and the losses of the epoch."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class TrainingState:
             network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self._check_outputs(data)
         workers.follow(list(network.state_dict().values()))
-        self.optimiser = build_optimizer(network, recipe, device)
+        self.optimizer = build_optimizer(network, recipe, device)
         self.losses = torch.zeros(self.feed.steps, device=device)
         # A mask may hold infinities from the start; they say nothing of the training.
         self._finite = [t for t in network.state_dict().values() if _is_finite(t)]
@@ -61,10 +61,10 @@ class TrainingState:
         self._noise = {"noise/cpu": torch.get_rng_state()}
         if self.device.type == "cuda":
             self._noise["noise/cuda"] = torch.cuda.get_rng_state(self.device)
-        optimiser = list_optimizer_tensors(self.network, self.optimiser)
+        optimizer = list_optimizer_tensors(self.network, self.optimizer)
         return {
             **{f"network/{name}": tensor for name, tensor in self.network.state_dict().items()},
-            **{f"optimiser/{name}": tensor for name, tensor in optimiser.items()},
+            **{f"optimizer/{name}": tensor for name, tensor in optimizer.items()},
             "losses": self.losses,
             **self._noise,
         }
@@ -79,7 +79,7 @@ class TrainingState:
         """One step on this state; on a GPU as a CUDA graph."""
         loss_of = compile_batch_loss() if compile else compute_batch_loss
         step = make_plain_step(
-            self.network, self.feed, self.optimiser, self.losses, self.workers, loss_of
+            self.network, self.feed, self.optimizer, self.losses, self.workers, loss_of
         )
         if self.device.type != "cuda":
             return step
@@ -94,7 +94,7 @@ class TrainingState:
 
     def release(self) -> None:
         """Lets the gradients go, which lie in the memory of a graph that will not be replayed."""
-        self.optimiser.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad(set_to_none=True)
 
     def is_finite(self) -> bool:
         """Whether every number of the network that was one at the start still is, and some were."""
@@ -150,22 +150,22 @@ def build_optimizer(network: nn.Module, recipe: Recipe, device: torch.device) ->
     options: dict[str, Any] = {"weight_decay": recipe.weight_decay}
     if on_gpu:
         options["fused"] = True
-    optimiser: Optimizer
-    if recipe.optimiser == "adam":
+    optimizer: Optimizer
+    if recipe.optimizer == "adam":
         options["capturable"] = on_gpu
-        optimiser = torch.optim.Adam(groups, betas=(recipe.momentum, 0.999), **options)
+        optimizer = torch.optim.Adam(groups, betas=(recipe.momentum, 0.999), **options)
     else:
-        optimiser = torch.optim.SGD(groups, momentum=recipe.momentum, **options)
+        optimizer = torch.optim.SGD(groups, momentum=recipe.momentum, **options)
     # Torch makes the state in the first step. One at rate 0 makes it and moves nothing.
     for part in parts.values():
         for parameter in part:
             parameter.grad = torch.zeros_like(parameter)
-    optimiser.step()
-    optimiser.zero_grad(set_to_none=True)
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
     with torch.no_grad():
-        for tensor in list_optimizer_tensors(network, optimiser).values():
+        for tensor in list_optimizer_tensors(network, optimizer).values():
             tensor.zero_()
-    return optimiser
+    return optimizer
 
 
 def _parts(network: nn.Module, pooling_rate: float) -> dict[float, list[nn.Parameter]]:
@@ -180,19 +180,19 @@ def _parts(network: nn.Module, pooling_rate: float) -> dict[float, list[nn.Param
     return found
 
 
-def list_optimizer_tensors(network: nn.Module, optimiser: Optimizer) -> dict[str, Tensor]:
-    """The optimiser's state by the name of the parameter and of the quantity."""
+def list_optimizer_tensors(network: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]:
+    """The optimizer's state by the name of the parameter and of the quantity."""
     return {
         f"{name}/{quantity}": tensor
         for name, parameter in network.named_parameters()
-        for quantity, tensor in optimiser.state.get(parameter, {}).items()
+        for quantity, tensor in optimizer.state.get(parameter, {}).items()
         if isinstance(tensor, Tensor)
     }
 
 
-def set_rate(optimiser: Optimizer, rate: float) -> None:
+def set_rate(optimizer: Optimizer, rate: float) -> None:
     """Sets the learning rate, times each group's factor, where a CUDA graph sees it too."""
-    for group in optimiser.param_groups:
+    for group in optimizer.param_groups:
         own = rate * group["factor"]
         if isinstance(group["lr"], Tensor):
             group["lr"].fill_(own)

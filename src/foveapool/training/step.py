@@ -44,7 +44,7 @@ def compile_batch_loss() -> Callable[[nn.Module, Feed], Tensor]:
 def make_plain_step(
     network: nn.Module,
     feed: Feed,
-    optimiser: Optimizer,
+    optimizer: Optimizer,
     losses: Tensor,
     workers: Workers,
     loss_of: Callable[[nn.Module, Feed], Tensor] = compute_batch_loss,
@@ -59,14 +59,14 @@ def make_plain_step(
     device = losses.device
 
     def step() -> None:
-        optimiser.zero_grad(set_to_none=True)
+        optimizer.zero_grad(set_to_none=True)
         with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
             loss = loss_of(network, feed)
         for module in penalised:
             loss = loss + module.penalty()
         loss.backward()
         workers.average([p.grad for p in parameters if p.grad is not None])
-        optimiser.step()
+        optimizer.step()
         losses.index_copy_(0, feed.step, loss.detach().to(losses.dtype)[None])
         feed.step.add_(1)
 

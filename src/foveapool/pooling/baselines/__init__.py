@@ -52,7 +52,7 @@ class LocalSgdPool(nn.Module):
     """`sgd_pool` with the locality penalty of the closed form, for a training loop to add.
 
     `penalty()` is `alpha * sum(c * P**2)`, c the squared distance of each input place from the
-    centre of each output place.
+    center of each output place.
     """
 
     distance: Tensor
@@ -71,7 +71,7 @@ class LocalSgdPool(nn.Module):
             raise ValueError(f"alpha: got {alpha}, wanted 0 or more; 0 is plain SGD")
         self.alpha = alpha
         self.linear = sgd_pool(channels, in_shape, out_shape, components)
-        distance = grid.penalty(in_shape, out_shape, centre="paper").to(self.linear.weight)
+        distance = grid.penalty(in_shape, out_shape, center="paper").to(self.linear.weight)
         self.register_buffer("distance", distance, persistent=False)
 
     def penalty(self) -> Tensor:

@@ -284,7 +284,7 @@ class LocalImportancePool(Baseline):
 
     def pool(self, maps: Tensor) -> Tensor:
         normed = self.project(maps)
-        # torch normalises neither an empty batch nor maps of one pixel, whose weight is 1 anyway.
+        # torch normalizes neither an empty batch nor maps of one pixel, whose weight is 1 anyway.
         if len(maps) and self.in_shape != (1, 1):
             normed = self.norm(normed)
         wide = torch.promote_types(normed.dtype, torch.float32)

@@ -120,7 +120,7 @@ class FullConvolution(ConvolutionBaseline):
     Kayhan and van Gemert 2020, "On Translation Invariance in CNNs: Convolutional Layers can
     Exploit Absolute Spatial Location" (F-Conv). Their maps grow: a full convolution has outputs
     for all windows that touch the map, more than `out_shape`. Cropping them would leave the plain
-    strided convolution. So an output beyond the edge is added to its neighbour within: the sum
+    strided convolution. So an output beyond the edge is added to its neighbor within: the sum
     over the map, which an average at the network's end sees, stays that of the full convolution.
     Outputs lie where the strided convolution has them, so that a shortcut still fits.
     """
@@ -137,7 +137,7 @@ class FullConvolution(ConvolutionBaseline):
         nn.init.kaiming_uniform_(self.weight, a=math.sqrt(5))
 
     def pool(self, maps: Tensor) -> Tensor:
-        # Only without a stride is there a window whose centre lies before the first pixel.
+        # Only without a stride is there a window whose center lies before the first pixel.
         above, left = (1 if stride == 1 else 0 for stride in self.strides)
         padded = F.pad(maps, (1 + left, 2, 1 + above, 2))
         convolved = F.conv2d(padded, self.weight, stride=self.strides)

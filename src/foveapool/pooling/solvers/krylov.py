@@ -53,7 +53,7 @@ def solve_krylov(
     if missing > 0:
         start = torch.cat((start, random_rows(pencil, missing)), 1)
     # One row gets a share in every eigenvector. Where places know nothing of each other, a search
-    # that starts near the centre, or from another answer, would never hear of the others.
+    # that starts near the center, or from another answer, would never hear of the others.
     start = unit(start)
     start[:, components] += GRAIN * unit(random_rows(pencil, 1))[:, 0]
     try:

@@ -251,7 +251,7 @@ class Explorer {
     });
   }
 
-  /** The nine places change with the operator and the colours, not with every move. */
+  /** The nine places change with the operator and the colors, not with every move. */
   showOverview() {
     const seen = `${this.state.family} ${this.state.alpha} ${isDark()}`;
     if (seen === this.overviewOf) return;

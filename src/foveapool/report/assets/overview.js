@@ -34,11 +34,11 @@ function overview(operator, choose) {
 
 /** The weights of one place, and a dot in the middle of the block it stands for. */
 function panel(operator, component, place) {
-  const colours = ramp();
+  const colors = ramp();
   const row = operator.row(component, place);
   const step = operator.step(component, place);
   const weights = pixels(operator.height, operator.width, (i) =>
-    tint((row[i] * step) / operator.limit, colours),
+    tint((row[i] * step) / operator.limit, colors),
   );
   const zoom = Math.max(1, Math.ceil(160 / operator.width));
   const canvas = document.createElement("canvas");
@@ -46,11 +46,11 @@ function panel(operator, component, place) {
   canvas.height = zoom * operator.height;
   const context = canvas.getContext("2d");
   context.imageSmoothingEnabled = false;
-  context.fillStyle = css(colours.neutral);
+  context.fillStyle = css(colors.neutral);
   context.fillRect(0, 0, canvas.width, canvas.height);
   context.drawImage(weights, 0, 0, canvas.width, canvas.height);
   const { top, bottom, left, right } = operator.block(place);
-  context.fillStyle = colours.line;
+  context.fillStyle = colors.line;
   context.beginPath();
   context.arc((zoom * (left + right)) / 2, (zoom * (top + bottom)) / 2, 4, 0, 2 * Math.PI);
   context.fill();

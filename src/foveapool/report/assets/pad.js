@@ -102,16 +102,16 @@ class Pad {
     this.paint(context, width, height, density);
   }
 
-  /** A frame around places, with a halo so that it can be seen on every colour. */
-  frame(context, { top, left, bottom, right }, colours, thickness, dashes = []) {
+  /** A frame around places, with a halo so that it can be seen on every color. */
+  frame(context, { top, left, bottom, right }, colors, thickness, dashes = []) {
     const [x, y] = [context.canvas.width / this.columns, context.canvas.height / this.rows];
     const box = [left * x, top * y, (right - left) * x, (bottom - top) * y].map(Math.round);
     context.setLineDash(dashes);
-    for (const [colour, width] of [
-      [colours.halo, thickness * 2.4],
-      [colours.line, thickness],
+    for (const [color, width] of [
+      [colors.halo, thickness * 2.4],
+      [colors.line, thickness],
     ]) {
-      context.strokeStyle = colour;
+      context.strokeStyle = color;
       context.lineWidth = width;
       context.strokeRect(...box);
     }

@@ -1,9 +1,9 @@
-// The page begins here: the colours are chosen, explorers and charts take their places.
+// The page begins here: the colors are chosen, explorers and charts take their places.
 
 const data = JSON.parse(document.getElementById("page-data").textContent);
 const explorers = [];
 
-function chooseColours() {
+function chooseColors() {
   const choice = document.querySelector(".theme");
   choice.hidden = false;
   choice.addEventListener("input", (event) => {
@@ -37,7 +37,7 @@ function mountExplorers() {
   }
 }
 
-chooseColours();
+chooseColors();
 mountExplorers();
 for (const figure of document.querySelectorAll("[data-chart]")) {
   mountChart(figure, data.charts[figure.dataset.chart]);

@@ -23,18 +23,18 @@ function makePanel(explorer, component) {
 /** The weights of a component, over the example's map or image where one is laid beneath. */
 function paintWeights(explorer, pad, component) {
   const { operator, state, limit } = explorer;
-  const colours = ramp();
+  const colors = ramp();
   const row = operator.row(component, state.place);
   const step = operator.step(component, state.place);
   const weights = pixels(operator.height, operator.width, (i) =>
-    tint((row[i] * step) / limit, colours),
+    tint((row[i] * step) / limit, colors),
   );
   const beneath = picturesBeneath(explorer);
   if (state.probe !== null) {
     pad.at = [Math.floor(state.probe / operator.width), state.probe % operator.width];
   }
   pad.draw((context, width, height, density) => {
-    context.fillStyle = css(colours.neutral);
+    context.fillStyle = css(colors.neutral);
     context.fillRect(0, 0, width, height);
     if (beneath && state.strength > 0) {
       context.globalAlpha = state.strength;
@@ -42,12 +42,12 @@ function paintWeights(explorer, pad, component) {
       context.globalAlpha = 1;
     }
     context.drawImage(weights, 0, 0, width, height);
-    if (state.marks) strokeNegative(context, operator, row, colours, density);
-    pad.frame(context, operator.block(state.place), colours, 1.5 * density);
+    if (state.marks) strokeNegative(context, operator, row, colors, density);
+    pad.frame(context, operator.block(state.place), colors, 1.5 * density);
     if (state.probe !== null) {
       const [top, left] = pad.at;
       const cell = { top, left, bottom: top + 1, right: left + 1 };
-      pad.frame(context, cell, colours, density, [2 * density, 2 * density]);
+      pad.frame(context, cell, colors, density, [2 * density, 2 * density]);
     }
   });
 }
@@ -56,17 +56,17 @@ function picturesBeneath({ examples, operator, state, map }) {
   if (!examples || state.beneath === "none") return null;
   if (state.beneath === "image") return examples.picture(state.image);
   const [low, high] = extent(map);
-  const colours = ramp();
+  const colors = ramp();
   return pixels(operator.height, operator.width, (i) =>
-    shade((map[i] - low) / (high - low || 1), colours),
+    shade((map[i] - low) / (high - low || 1), colors),
   );
 }
 
-/** A short line through every negative weight that can be seen: for prints without colour. */
-function strokeNegative(context, operator, row, colours, density) {
+/** A short line through every negative weight that can be seen: for prints without color. */
+function strokeNegative(context, operator, row, colors, density) {
   const { width, height } = context.canvas;
   const [x, y] = [width / operator.width, height / operator.height];
-  context.strokeStyle = colours.line;
+  context.strokeStyle = colors.line;
   context.lineWidth = Math.max(1, 0.9 * density);
   context.beginPath();
   row.forEach((level, i) => {
@@ -93,10 +93,10 @@ function quantities({ operator, state, map, level }) {
 function paintOutput(explorer) {
   const { operator, state, output } = explorer;
   const values = quantities(explorer);
-  const colours = ramp();
+  const colors = ramp();
   const [low, high] = extent(values);
   const shades = pixels(operator.outHeight, operator.outWidth, (i) =>
-    shade((values[i] - low) / (high - low || 1), colours),
+    shade((values[i] - low) / (high - low || 1), colors),
   );
   const [top, left] = output.at;
   output.draw((context, width, height, density) => {
@@ -104,22 +104,22 @@ function paintOutput(explorer) {
     const cell = { top, left, bottom: top + 1, right: left + 1 };
     output.frame(context, cell, { line: "#ffc933", halo: "#1d1d1b" }, 2 * density);
   });
-  paintBar(explorer.part("part", "shades"), (share) => shade(share, colours));
+  paintBar(explorer.part("part", "shades"), (share) => shade(share, colors));
   explorer.say("least", short(low));
   explorer.say("here", `here ${short(values[state.place])}`);
   explorer.say("most", short(high));
 }
 
-/** The colours from -limit to limit, each as it is drawn over nothing. */
+/** The colors from -limit to limit, each as it is drawn over nothing. */
 function paintLegend(explorer) {
-  const colours = ramp();
-  paintBar(explorer.part("part", "legend"), (share) => tint(2 * share - 1, colours));
+  const colors = ramp();
+  paintBar(explorer.part("part", "legend"), (share) => tint(2 * share - 1, colors));
   const digits = digitsOf(explorer.limit / LEVELS);
   explorer.say("low", signed(-explorer.limit, digits));
   explorer.say("high", signed(explorer.limit, digits));
 }
 
-function paintBar(canvas, colour) {
+function paintBar(canvas, color) {
   const steps = 2 * LEVELS + 1;
   canvas.width = steps;
   canvas.height = 1;
@@ -127,7 +127,7 @@ function paintBar(canvas, colour) {
   context.fillStyle = css(ramp().neutral);
   context.fillRect(0, 0, steps, 1);
   context.drawImage(
-    pixels(1, steps, (i) => colour(i / (steps - 1))),
+    pixels(1, steps, (i) => color(i / (steps - 1))),
     0,
     0,
   );

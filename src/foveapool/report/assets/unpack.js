@@ -47,7 +47,7 @@ class Operator {
     return this.row(component, place)[input] * this.step(component, place);
   }
 
-  /** What the strongest colour stands for: in the whole operator, or at one place. */
+  /** What the strongest color stands for: in the whole operator, or at one place. */
   strongest(place) {
     let found = 0;
     for (let c = 0; c < this.components; c++) {
@@ -122,14 +122,14 @@ class Examples {
   }
 }
 
-/** A canvas of one pixel a place, coloured by colour(i) -> [r, g, b, a], each up to 255. */
-function pixels(height, width, colour) {
+/** A canvas of one pixel a place, colored by color(i) -> [r, g, b, a], each up to 255. */
+function pixels(height, width, color) {
   const canvas = document.createElement("canvas");
   canvas.height = height;
   canvas.width = width;
   const context = canvas.getContext("2d");
   const data = context.createImageData(width, height);
-  for (let i = 0; i < height * width; i++) data.data.set(colour(i), 4 * i);
+  for (let i = 0; i < height * width; i++) data.data.set(color(i), 4 * i);
   context.putImageData(data, 0, 0);
   return canvas;
 }

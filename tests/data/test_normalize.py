@@ -1,4 +1,4 @@
-"""Images outside of a data set are normalised as those inside."""
+"""Images outside of a data set are normalized as those inside."""
 
 import pytest
 import torch
@@ -8,9 +8,9 @@ from foveapool.data.batches import iterate_batches, load_resident, make_normaliz
 from ..training.toys import toy_data
 
 
-@pytest.mark.parametrize("normalisation", ["channel", "image"])
-def test_the_test_images_become_what_evaluation_sees(normalisation):
-    data = toy_data(normalisation=normalisation)
+@pytest.mark.parametrize("normalization", ["channel", "image"])
+def test_the_test_images_become_what_evaluation_sees(normalization):
+    data = toy_data(normalization=normalization)
     (wanted, _), *_ = iterate_batches(load_resident(data, "cpu")[1])
     images = data.test.images.contiguous(memory_format=torch.channels_last)
     found = make_normalizer(data)(images)
@@ -18,6 +18,6 @@ def test_the_test_images_become_what_evaluation_sees(normalisation):
     assert found.is_contiguous(memory_format=torch.channels_last)
 
 
-def test_an_image_of_one_colour_becomes_zero():
+def test_an_image_of_one_color_becomes_zero():
     grey = torch.full((2, 3, 16, 16), 90, dtype=torch.uint8)
-    assert not make_normalizer(toy_data(normalisation="image"))(grey).any()
+    assert not make_normalizer(toy_data(normalization="image"))(grey).any()

@@ -1,4 +1,4 @@
-"""The optimiser: linear poolings at a rate of their own, all else as if they had none."""
+"""The optimizer: linear poolings at a rate of their own, all else as if they had none."""
 
 from dataclasses import replace
 
@@ -37,12 +37,12 @@ def moves(pooling_rate):
     """How far one plain SGD step takes each parameter, by name, in double precision."""
     network = pooled_network().double().eval()
     recipe = toy_recipe(momentum=0.0, pooling_rate=pooling_rate)
-    optimiser = build_optimizer(network, recipe, CPU)
-    set_rate(optimiser, recipe.lr)
+    optimizer = build_optimizer(network, recipe, CPU)
+    set_rate(optimizer, recipe.lr)
     before = {name: tensor.detach().clone() for name, tensor in network.named_parameters()}
     images = torch.rand(8, 3, 16, 16, generator=torch.Generator().manual_seed(0)).double()
     F.cross_entropy(network(images), torch.arange(8) % 4).backward()
-    optimiser.step()
+    optimizer.step()
     return {name: tensor.detach() - before[name] for name, tensor in network.named_parameters()}
 
 
@@ -57,9 +57,9 @@ def test_one_step_moves_the_matrix_by_its_share_and_all_else_as_ever(pooling_rat
     assert all(torch.equal(own[other], usual[other]) for other in usual if other != name)
 
 
-@pytest.mark.parametrize("optimiser", ["adam", "sgd"])
-def test_at_rate_0_a_pooling_that_trains_is_a_frozen_one(optimiser):
-    recipe = toy_recipe(2, optimiser=optimiser, weight_decay=0.01, pooling_rate=0)
+@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
+def test_at_rate_0_a_pooling_that_trains_is_a_frozen_one(optimizer):
+    recipe = toy_recipe(2, optimizer=optimizer, weight_decay=0.01, pooling_rate=0)
     start, free, frozen = pooled_network(), pooled_network(), pooled_network(trainable=False)
     losses = [
         train(network, toy_data(), recipe, device="cpu").train_loss for network in (free, frozen)
@@ -79,39 +79,39 @@ def test_at_rate_0_a_pooling_that_trains_is_a_frozen_one(optimiser):
 def test_without_a_rate_or_a_matrix_of_its_own_there_is_one_group_in_the_networks_order(
     network, pooling_rate
 ):
-    optimiser = build_optimizer(network, toy_recipe(pooling_rate=pooling_rate), CPU)
-    (group,) = optimiser.param_groups
+    optimizer = build_optimizer(network, toy_recipe(pooling_rate=pooling_rate), CPU)
+    (group,) = optimizer.param_groups
     parameters = [id(p) for p in network.parameters() if p.requires_grad]
     assert [id(p) for p in group["params"]] == parameters
-    assert [id(p) for p in optimiser.state] == parameters
+    assert [id(p) for p in optimizer.state] == parameters
 
 
 @pytest.mark.parametrize("name", BASELINES)
 def test_among_the_rivals_those_that_learn_a_matrix_have_the_rate(name):
     network = toy_network(poolings={2: baseline_pooling(name, 8, (8, 8), (4, 4), components=2)})
-    optimiser = build_optimizer(network, toy_recipe(pooling_rate=0.1), CPU)
-    set_rate(optimiser, 0.5)
-    slow = [p for group in optimiser.param_groups if group["lr"] == 0.05 for p in group["params"]]
+    optimizer = build_optimizer(network, toy_recipe(pooling_rate=0.1), CPU)
+    set_rate(optimizer, 0.5)
+    slow = [p for group in optimizer.param_groups if group["lr"] == 0.05 for p in group["params"]]
     assert [p.shape for p in slow] == [(2, 16, 64)] * (name in ("sgd", "sgd-local"))
-    assert {group["lr"] for group in optimiser.param_groups} <= {0.5, 0.05}
+    assert {group["lr"] for group in optimizer.param_groups} <= {0.5, 0.05}
 
 
 def test_a_matrix_that_two_poolings_share_is_in_one_group_once():
     one, other = (LinearPool2d.random((4, 4), (2, 2)) for _ in range(2))
     other.weight = one.weight
     network = nn.Sequential(one, nn.Linear(2, 2), other)
-    optimiser = build_optimizer(network, toy_recipe(pooling_rate=0.1), CPU)
-    held = [[id(p) for p in group["params"]] for group in optimiser.param_groups]
+    optimizer = build_optimizer(network, toy_recipe(pooling_rate=0.1), CPU)
+    held = [[id(p) for p in group["params"]] for group in optimizer.param_groups]
     assert held == [[id(one.weight)], [id(network[1].weight), id(network[1].bias)]]
 
 
 def test_rates_that_are_tensors_are_filled_where_they_lie():
-    optimiser = build_optimizer(pooled_network(), toy_recipe(pooling_rate=0.1), CPU)
+    optimizer = build_optimizer(pooled_network(), toy_recipe(pooling_rate=0.1), CPU)
     rates = [torch.zeros(()), torch.zeros(())]
-    for group, rate in zip(optimiser.param_groups, rates, strict=True):
+    for group, rate in zip(optimizer.param_groups, rates, strict=True):
         group["lr"] = rate
     for rate in (0.5, 0.05):
-        set_rate(optimiser, rate)
+        set_rate(optimizer, rate)
         torch.testing.assert_close(sorted(map(float, rates)), [0.1 * rate, rate])
 
 
@@ -126,10 +126,10 @@ def test_the_state_is_named_as_if_there_were_one_group():
     assert all(not tensor.any() for tensor in found[1].values())
 
 
-@pytest.mark.parametrize("optimiser", ["adam", "sgd"])
+@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
 @pytest.mark.parametrize(("stop", "checkpoint_steps"), [(7, 2), (4, None)])
 def test_a_resumed_training_with_two_rates_ends_with_the_same_weights(
-    tmp_path, stop, checkpoint_steps, optimiser
+    tmp_path, stop, checkpoint_steps, optimizer
 ):
     class Interrupted(Exception):
         pass
@@ -138,7 +138,7 @@ def test_a_resumed_training_with_two_rates_ends_with_the_same_weights(
         if progress.done == stop:
             raise Interrupted
 
-    recipe = toy_recipe(3, optimiser=optimiser, milestones=(2,), pooling_rate=0.1)
+    recipe = toy_recipe(3, optimizer=optimizer, milestones=(2,), pooling_rate=0.1)
     given = {"data": toy_data(), "recipe": recipe, "device": "cpu"}
     more = {**given, "folder": tmp_path, "checkpoint_steps": checkpoint_steps}
     calm, resumed = pooled_network(), pooled_network()
@@ -150,21 +150,21 @@ def test_a_resumed_training_with_two_rates_ends_with_the_same_weights(
     assert train(resumed, **more).train_loss == wanted.train_loss
     assert same(calm, resumed)
     message = r"recipe.pooling_rate is 0.1 there and 1.0 here"
-    usual = toy_recipe(3, optimiser=optimiser, milestones=(2,))
+    usual = toy_recipe(3, optimizer=optimizer, milestones=(2,))
     with pytest.raises(ValueError, match=message):
         train(pooled_network(), **{**more, "recipe": usual})
 
 
-@pytest.mark.parametrize("optimiser", ["adam", "sgd"])
+@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
 @pytest.mark.parametrize("device", [CPU, pytest.param(torch.device("cuda"), marks=on_gpu)])
-def test_the_step_follows_both_rates_through_the_schedule(device, optimiser):
+def test_the_step_follows_both_rates_through_the_schedule(device, optimizer):
     # Rate 0 from the second epoch on, for both: a second epoch changes nothing.
     start, moved = pooled_network(), []
     for epochs, rate in ((2, 0.0), (2, 0.1), (1, 0.1), (2, 1.0)):
         changes = {"milestones": (1,), "gamma": 0.0, "pooling_rate": rate}
         network = pooled_network()
         train(
-            network, toy_data(), toy_recipe(epochs, optimiser=optimiser, **changes), device=device
+            network, toy_data(), toy_recipe(epochs, optimizer=optimizer, **changes), device=device
         )
         assert not torch.equal(network.stem.weight.cpu(), start.stem.weight)
         moved.append(float((matrix(network).detach().cpu() - matrix(start).detach()).norm()))

@@ -1,4 +1,4 @@
-"""An optimiser follows `replace` and `restore`: its groups, its memory, and whose it is."""
+"""An optimizer follows `replace` and `restore`: its groups, its memory, and whose it is."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def contents(optimizer: torch.optim.Optimizer):
 
 
 @modes
-def test_the_optimiser_follows_and_gets_its_memory_back(mode):
+def test_the_optimizer_follows_and_gets_its_memory_back(mode):
     model = toy()
     optimizer = two_groups(model)
     groups, state = contents(optimizer)
@@ -63,7 +63,7 @@ def test_the_optimiser_follows_and_gets_its_memory_back(mode):
             assert all(torch.equal(memory[key][name], state[key][name]) for name in state[key])
 
 
-def test_fixed_poolings_are_no_business_of_an_optimiser():
+def test_fixed_poolings_are_no_business_of_an_optimizer():
     model = toy()
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     pool = halving(8, 2, trainable=True)
@@ -92,14 +92,14 @@ def test_a_pooling_for_two_layers_joins_once_for_each():
     assert len(params) == len(list(toy().parameters())) - 2
 
 
-def test_a_pooling_that_the_optimiser_knows_already_does_not_join_again():
+def test_a_pooling_that_the_optimizer_knows_already_does_not_join_again():
     model, pool = toy(), halving(8, 2, trainable=True)
     optimizer = torch.optim.SGD([*model.parameters(), pool.weight], 0.1)
     replace(model, {MAIN: pool}, optimizer=optimizer)
     assert sum(p is pool.weight for p in optimizer.param_groups[0]["params"]) == 1
 
 
-def test_an_optimiser_that_followed_is_asked_for_and_nothing_is_changed_without():
+def test_an_optimizer_that_followed_is_asked_for_and_nothing_is_changed_without():
     model = toy()
     optimizer = two_groups(model)
     groups, _ = contents(optimizer)
@@ -115,7 +115,7 @@ def test_an_optimiser_that_followed_is_asked_for_and_nothing_is_changed_without(
     assert anatomy(model) == original and contents(optimizer)[0] == groups
 
 
-def test_an_optimiser_that_is_gone_is_not_asked_for():
+def test_an_optimizer_that_is_gone_is_not_asked_for():
     model = toy()
     before = anatomy(model)
     replace(model, every_layer(), optimizer=torch.optim.SGD(model.parameters(), 0.1))
@@ -125,7 +125,7 @@ def test_an_optimiser_that_is_gone_is_not_asked_for():
 
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))])
-def test_a_copy_is_no_business_of_the_optimiser_that_followed(copied):
+def test_a_copy_is_no_business_of_the_optimizer_that_followed(copied):
     model = toy()
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     replace(model, every_layer(), optimizer=optimizer)
@@ -133,7 +133,7 @@ def test_a_copy_is_no_business_of_the_optimiser_that_followed(copied):
     assert restore(model, optimizer=optimizer) == [MAIN, SHORTCUT, POOL]
 
 
-def test_an_optimiser_of_another_network_is_refused_and_nothing_is_changed():
+def test_an_optimizer_of_another_network_is_refused_and_nothing_is_changed():
     model, other = toy(), torch.optim.SGD(toy().parameters(), 0.1)
     held = contents(other)[0]
     message = "optimizer: got a SGD that holds no parameter of the model, wanted the one that"
@@ -148,7 +148,7 @@ def test_an_optimiser_of_another_network_is_refused_and_nothing_is_changed():
     assert anatomy(model) == before and contents(other)[0] == held
 
 
-def test_an_optimiser_that_was_left_without_parameters_gets_them_back():
+def test_an_optimizer_that_was_left_without_parameters_gets_them_back():
     model = nn.Sequential(nn.Conv2d(3, 3, 3, 2, 1), nn.MaxPool2d(2))
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     groups = contents(optimizer)[0]
@@ -159,7 +159,7 @@ def test_an_optimiser_that_was_left_without_parameters_gets_them_back():
     assert contents(optimizer)[0] == groups
 
 
-def test_names_of_parameters_follow_in_optimisers_that_have_them():
+def test_names_of_parameters_follow_in_optimizers_that_have_them():
     model = toy()
     optimizer = torch.optim.SGD(model.named_parameters(), 0.1)
     before = list(optimizer.param_groups[0]["param_names"])
@@ -174,7 +174,7 @@ def test_names_of_parameters_follow_in_optimisers_that_have_them():
 
 @pytest.mark.parametrize("followed", [True, False])
 @pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.Adam])
-def test_an_optimiser_made_meanwhile_gets_the_layers_and_none_of_anothers_memory(kind, followed):
+def test_an_optimizer_made_meanwhile_gets_the_layers_and_none_of_anothers_memory(kind, followed):
     model = toy()
     first = two_groups(model)
     pool = halving(8, 2, trainable=True)
@@ -192,7 +192,7 @@ def test_an_optimiser_made_meanwhile_gets_the_layers_and_none_of_anothers_memory
 
 
 @pytest.mark.parametrize("trainable", [True, False])
-def test_of_two_optimisers_each_gets_back_what_it_had(trainable):
+def test_of_two_optimizers_each_gets_back_what_it_had(trainable):
     model = toy()
     parts = [model.block.main, model.block.shortcut, model.head]
     first = torch.optim.SGD(parts[0].parameters(), 0.1)
@@ -205,7 +205,7 @@ def test_of_two_optimisers_each_gets_back_what_it_had(trainable):
         assert list(map(id, optimizer.param_groups[0]["params"])) == list(map(id, wanted))
 
 
-def test_a_copy_does_not_carry_the_memory_of_an_optimiser():
+def test_a_copy_does_not_carry_the_memory_of_an_optimizer():
     model = toy()
     optimizer = two_groups(model)
     replace(model, {MAIN: halving(8, 2)}, optimizer=optimizer)
@@ -231,7 +231,7 @@ def test_weights_join_weights_and_biases_join_biases(biases_first):
     assert contents(optimizer) == before
 
 
-def test_an_optimiser_that_does_not_train_the_layer_is_told_of():
+def test_an_optimizer_that_does_not_train_the_layer_is_told_of():
     model = toy()
     head = torch.optim.SGD(model.head.parameters(), 0.1)
     with pytest.warns(UserWarning, match="does not hold the parameters of the layers that gave"):
@@ -261,7 +261,7 @@ def test_where_nothing_joins_it_nothing_is_said():
 
 
 @pytest.mark.parametrize("other", ["adam", torch.optim.SGD])
-def test_what_is_no_optimiser_is_refused_and_nothing_is_replaced(other):
+def test_what_is_no_optimizer_is_refused_and_nothing_is_replaced(other):
     model = toy()
     before = anatomy(model)
     with pytest.raises(ValueError, match=r"optimizer: got .*, wanted the torch\.optim\.Optimizer"):

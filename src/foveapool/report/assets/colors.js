@@ -1,5 +1,5 @@
-// Colours of what is drawn on canvases, for light and dark. Red counts for, blue against: these two
-// stay apart for colour-blind eyes, and both leave the neutral middle in lightness too.
+// Colors of what is drawn on canvases, for light and dark. Red counts for, blue against: these two
+// stay apart for color-blind eyes, and both leave the neutral middle in lightness too.
 
 const RAMPS = {
   light: {
@@ -41,23 +41,23 @@ function ramp() {
   return isDark() ? RAMPS.dark : RAMPS.light;
 }
 
-/** The colour of a weight from -1 to 1, to be laid over whatever is beneath: weak ones are clear. */
-function tint(share, colours) {
-  const [middle, end] = share < 0 ? colours.against : colours.for;
+/** The color of a weight from -1 to 1, to be laid over whatever is beneath: weak ones are clear. */
+function tint(share, colors) {
+  const [middle, end] = share < 0 ? colors.against : colors.for;
   const strength = Math.min(1, Math.abs(share));
   if (strength <= 0.5) return [...middle, 510 * strength];
   const beyond = 2 * strength - 1;
   return [...middle.map((each, i) => each + beyond * (end[i] - each)), 255];
 }
 
-/** Nothing for 0, the colour of ink for 1: how maps and pooled values are drawn. */
-function shade(share, colours) {
+/** Nothing for 0, the color of ink for 1: how maps and pooled values are drawn. */
+function shade(share, colors) {
   const strength = Math.min(1, Math.max(0, share));
-  return [...colours.neutral.map((each, i) => each + strength * (colours.ink[i] - each)), 255];
+  return [...colors.neutral.map((each, i) => each + strength * (colors.ink[i] - each)), 255];
 }
 
-function css(colour) {
-  return `rgb(${colour.join(" ")})`;
+function css(color) {
+  return `rgb(${color.join(" ")})`;
 }
 
 /** Least and largest of some numbers; a range of its own where they are all the same. */
