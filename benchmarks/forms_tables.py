@@ -22,7 +22,7 @@ STANDS = {
 SWAPPED = "right after the swap"
 # The lines of README's table and picture, and how they are called there.
 FIRST = {
-    "closed form, behind convolution, norm and ReLU, layers 1, 2, 3": (
+    "closed form behind convolution, norm and ReLU, layers 1, 2, 3": (
         "closed form behind every convolution"
     ),
     "closed form, 9 components, and a 1x1 convolution, layer 3; BlurPool as published, "
@@ -30,9 +30,7 @@ FIRST = {
     "closed form, 9 components, and a 1x1 convolution, layer 3": (
         "closed form and 1x1 convolution last"
     ),
-    "BlurPool, behind convolution, norm and ReLU, layers 1, 2, 3": (
-        "BlurPool behind every convolution, as published"
-    ),
+    "BlurPool as published, layers 1, 2, 3": "BlurPool behind every convolution, as published",
     "closed form, 2 components, instead of the convolution, layer 3": (
         "closed form instead of the last convolution, as in the paper"
     ),
@@ -43,6 +41,12 @@ FIRST = {
 def forms_cnn() -> str:
     """The CNN on reduced SVHN, the lowest error first, each in pairs with BlurPool as published."""
     header, lines = _forms("forms-cnn.csv")
+    return Table(header, lines).markdown()
+
+
+def forms_resnet18() -> str:
+    """The ResNet-18 on the same images, in the same way."""
+    header, lines = _forms("forms-resnet18.csv")
     return Table(header, lines).markdown()
 
 
@@ -106,15 +110,34 @@ def _is_published_blur(row: Row) -> bool:
 
 
 def describe(row: Row) -> str:
-    """What stands at which layers, in words."""
+    """What stands at which layers, in words; layers with the same are named together."""
     name, *more = row.pooling.split(", ", 1)
     if name == BASELINE:
-        return "strided convolution"
-    many = "" if set(row.components.split(", ")) <= {"", "1"} else f", {row.components} components"
-    stands = " / ".join(STANDS[form] for form in row.form.split(", "))
-    text = f"{POOLINGS[name]}{many}, {stands}, {_layers(row.layer)}"
+        return POOLINGS[BASELINE]
+    layers, counts = row.layer.split(", "), row.components.split(", ")
+    forms = row.form.split(", ")
+    forms = forms if len(forms) == len(layers) else forms * len(layers)
+    groups: dict[tuple[str, str], list[str]] = {}
+    for layer, form, count in zip(layers, forms, counts, strict=True):
+        groups.setdefault((form, count), []).append(layer)
+    side = ", in the shortcut" if row.placement == "shortcut" else ""
+    told = [
+        f"{_stands(name, form, count)}, {_layers(', '.join(own))}{side}"
+        for (form, count), own in groups.items()
+    ]
     beside = re.search(r"beside blur, after-activation, at ([\d, ]+)", *more) if more else None
-    return text + (f"; BlurPool as published, {_layers(beside[1])}" if beside else "")
+    told += [f"{_stands('blur', 'after-activation', '1')}, {_layers(beside[1])}"] if beside else []
+    return "; ".join(told)
+
+
+def _stands(name: str, form: str, components: str) -> str:
+    """A pooling and how it stands in the network; nothing of one component, or of none."""
+    words = POOLINGS[name]
+    if name.startswith("blur") and form == "after-activation":
+        return f"{words} as published"
+    many = "" if components in ("", "1") else f", {components} components"
+    comma = "," if many or "," in words else ""
+    return f"{words}{many}{comma} {STANDS[form]}"
 
 
 def _layers(text: str) -> str:
@@ -190,6 +213,7 @@ def _error(row: Row) -> str:
 FORMS_TABLES: dict[str, Callable[[], str]] = {
     "forms_cnn": forms_cnn,
     "forms_first": forms_first,
+    "forms_resnet18": forms_resnet18,
     "forms_street_digits": forms_street_digits,
     "swap": swap,
     "locality": locality,

@@ -1,6 +1,6 @@
 """How many images a second do several trainings at once get through a GPU, all together?
 
-Each training is a process of its own, as `foveapool study --at-once` has them, with checkpoints.
+Each training is a process of its own, as `foveapool study --jobs` has them, with checkpoints.
 The clock runs from the moment when all have done an epoch (captured, compiled) to the end of the
 last. Start NVIDIA's MPS before, or they take turns: `nvidia-cuda-mps-control -d`. Adds rows to
 results/throughput.csv (`--out`).

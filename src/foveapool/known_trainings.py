@@ -114,7 +114,7 @@ class KnownTrainings(Mapping[str, Finished]):
         with self._mutex:
             if name in self._trainings:
                 return
-            line = _line(name, facts, result)
+            line = _make_line(name, facts, result)
             if len(line) > LONGEST_LINE:
                 self._tell(
                     f"{name}: its result is too long for {self.path} ({len(line)} bytes, wanted at "
@@ -190,12 +190,12 @@ class KnownTrainings(Mapping[str, Finished]):
             for leftover in self.path.parent.glob(f".{glob.escape(self.path.name)}.*/"):
                 shutil.rmtree(leftover, ignore_errors=True)
             write_lines(self.path, [header, *ordered])
-            self._stamp, found.lines = _stamp(self.path), lines
+            self._stamp, found.lines = _get_stamp(self.path), lines
             found.trainings = {name: self._trainings[name] for name in lines}
 
     def _read(self) -> None:
         """Reads the file, unless it is the one that was read last, and says what is wrong."""
-        stamp = _stamp(self.path)
+        stamp = _get_stamp(self.path)
         if stamp == self._stamp:
             return
         self._stamp, self._contents = stamp, Contents()
@@ -272,7 +272,7 @@ def write_lines(path: Path, lines: Iterable[bytes]) -> None:
 
 
 def _read_all(file: gzip.GzipFile, found: Contents, check: Check) -> None:
-    lines = _lines_of(file)
+    lines = _split_lines(file)
     _check_header(next(lines, b""))
     for number, line in enumerate(lines, 2):
         name, fault = "", f"longer than {LONGEST_LINE} bytes"
@@ -281,8 +281,8 @@ def _read_all(file: gzip.GzipFile, found: Contents, check: Check) -> None:
             found.damage = f"line {number} is {fault}"
             continue
         try:
-            name, canonical, training = _parsed(line)
-            fault = _training_fault(name, training) or check(name, *training)
+            name, canonical, training = _parse(line)
+            fault = _find_training_fault(name, training) or check(name, *training)
             if not fault and name in found.trainings:
                 fault = f"a second line of {name}"
         except RecursionError:
@@ -300,7 +300,7 @@ def _read_all(file: gzip.GzipFile, found: Contents, check: Check) -> None:
             raise _Unusable(f"more than {MOST_BAD_LINES} lines that cannot be used")
 
 
-def _lines_of(file: gzip.GzipFile) -> Iterator[bytes | None]:
+def _split_lines(file: gzip.GzipFile) -> Iterator[bytes | None]:
     """The lines without their ends, None for one that is too long."""
     size, is_long = 0, False
     while line := file.readline(LONGEST_LINE + 1):
@@ -332,7 +332,7 @@ def _check_header(line: bytes | None) -> None:
         raise _Unusable(f"of version {header.get('version')!r:.40}, {wanted}")
 
 
-def _parsed(line: bytes) -> tuple[str, bytes, Finished]:
+def _parse(line: bytes) -> tuple[str, bytes, Finished]:
     """The name, the line as it is written here, and the training; ValueError if it is none."""
     try:
         entry = json.loads(line.decode())
@@ -343,20 +343,20 @@ def _parsed(line: bytes) -> tuple[str, bytes, Finished]:
     name, facts, result = entry["name"], entry["facts"], entry["result"]
     if not (isinstance(name, str) and isinstance(facts, dict) and isinstance(result, dict)):
         raise ValueError("got name, facts or result of another kind, wanted text and two objects")
-    canonical = _line(name, facts, result)
+    canonical = _make_line(name, facts, result)
     if len(canonical) > LONGEST_LINE:
         raise ValueError(f"longer than {LONGEST_LINE} bytes")
     return name, canonical, Finished(facts, result)
 
 
-def _training_fault(name: str, training: Finished) -> str:
+def _find_training_fault(name: str, training: Finished) -> str:
     if not name.endswith(f"-{digest_facts(training.facts)}"):
         return f"got the name {name[:200]!r}, which does not belong to its facts"
     fault = find_result_fault(name, training.result)
     return f"{name}: {fault}" if fault else ""
 
 
-def _line(name: str, facts: Mapping[str, Any], result: Mapping[str, Any]) -> bytes:
+def _make_line(name: str, facts: Mapping[str, Any], result: Mapping[str, Any]) -> bytes:
     return to_canonical_json({"name": name, "facts": facts, "result": result}).encode()
 
 
@@ -364,7 +364,7 @@ def _place(name: str, number: int, line: bytes) -> tuple[bool, str, int, bytes]:
     return (not name, name, number, line)
 
 
-def _stamp(path: Path) -> tuple[int, ...] | None:
+def _get_stamp(path: Path) -> tuple[int, ...] | None:
     """What changes when the file does; None where it is missing."""
     try:
         stat = path.stat()

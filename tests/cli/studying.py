@@ -10,7 +10,7 @@ app = typer.Typer()
 app.command("study")(study_command)
 app.command("results")(results_command)
 
-QUICK = ("--at-once", 1, "--device", "cpu")
+QUICK = ("--jobs", 1, "--device", "cpu")
 
 
 def run(*words):

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from foveapool.cli import data as command
 from foveapool.data import registry
-from foveapool.data.download import file_md5
+from foveapool.data.download import compute_md5
 
 from ..data.oracles import TINY_CIFAR10, TINY_SVHN, write_cifar10, write_svhn
 from ..data.server import serving
@@ -61,7 +61,7 @@ def test_list_of_an_empty_root_says_where_a_download_would_go(tmp_path):
 def test_check_counts_and_compares(tmp_path, tiny):
     write_cifar10(tmp_path, "binary")
     path = "cifar-10-batches-bin/test_batch.bin"
-    edition = replace(TINY_CIFAR10.editions[0], test={path: file_md5(tmp_path / path)})
+    edition = replace(TINY_CIFAR10.editions[0], test={path: compute_md5(tmp_path / path)})
     tiny["cifar10"] = replace(TINY_CIFAR10, editions=(edition,))
     code, out, _ = run("check", root=tmp_path)
     assert code == 0

@@ -150,7 +150,7 @@ def test_a_generated_set_is_evaluated_from_its_folder(runs, data, tmp_path):
 
 
 def test_drawn_ice_is_said_once(data, tmp_path, monkeypatch):
-    monkeypatch.setattr("foveapool.robustness.weather._installed", lambda: None)
+    monkeypatch.setattr("foveapool.robustness.weather._find_installed", lambda: None)
     words = ["--out", tmp_path / "toy-C", "--names", "frost", "--device", "cpu"]
     done = foveapool("robustness", "generate", data, *words)
     (note,) = [line for line in done.stderr.splitlines() if line.startswith("note: ")]

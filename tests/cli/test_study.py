@@ -67,7 +67,7 @@ def test_so_far_is_the_table_of_what_is_finished(finished, tmp_path, no_training
     (result,) = (tmp_path / "runs").glob("trainings/*-closed-form-*seed1*/result.json")
     result.unlink()
     rows = tmp_path / "rows.csv"
-    words = (folder / "tiny.toml", "--runs", tmp_path / "runs", "--so-far", "--results", rows)
+    words = (folder / "tiny.toml", "--runs", tmp_path / "runs", "--partial", "--results", rows)
     done = run("study", *words, "--data-root", tmp_path / "nothing", *QUICK)
     assert done.exit_code == 0, done.output
     assert "not finished: closed-form, layer 3, " in done.stderr and "1 of 2 seeds" in done.stderr

@@ -39,7 +39,7 @@ def test_a_study_is_complete_from_the_file_alone(finished, tmp_path, no_training
     words = (folder / "tiny.toml", "--runs", tmp_path / "runs", "--known", folder / "known.gz")
     dry = run("study", *words, "--dry-run", *QUICK)
     assert "7 trainings, 7 of them done; nothing is left to do" in dry.stdout
-    so_far = run("study", *words, "--so-far", *QUICK)
+    so_far = run("study", *words, "--partial", *QUICK)
     assert so_far.exit_code == 0 and not (tmp_path / "runs").exists()
     done = run("study", *words, *QUICK)
     assert done.exit_code == 0, done.output
@@ -61,7 +61,7 @@ def test_the_environment_can_name_the_file(finished, tmp_path, no_training, monk
 def test_what_the_folder_has_is_added_and_equal_bytes_come_of_it(finished, tmp_path, no_training):
     folder, _ = finished
     words = (folder / "tiny.toml", "--runs", folder / "runs", "--known", tmp_path / "new.gz")
-    for looking in ("--dry-run", "--so-far"):
+    for looking in ("--dry-run", "--partial"):
         assert run("study", *words, looking, *QUICK).exit_code == 0
         assert list(tmp_path.iterdir()) == []
     assert run("study", *words, *QUICK).exit_code == 0

@@ -15,7 +15,7 @@ from foveapool.study.setting import Pool
 
 from ..study.small import training
 
-QUICK = ("--at-once", 1, "--device", "cpu")
+QUICK = ("--jobs", 1, "--device", "cpu")
 
 
 def study(*words):

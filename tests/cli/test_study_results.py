@@ -27,7 +27,7 @@ def finished(tmp_path_factory):
 
 def study(folder, *more, preset="tiny.toml"):
     words = (folder / preset, "--runs", folder / "runs", "--results", folder / "all.csv")
-    quick = ("--at-once", 1, "--device", "cpu")
+    quick = ("--jobs", 1, "--device", "cpu")
     found = CliRunner(env={"COLUMNS": "200"}).invoke(app, [*map(str, (*words, *quick, *more))])
     assert "Traceback" not in found.output
     return found
@@ -51,7 +51,7 @@ def test_the_same_command_again_adds_no_row(finished, rows):
 def test_rows_of_another_day_and_command_are_the_same_rows(finished, rows):
     path = finished / "all.csv"
     path.write_text(path.read_text().replace(rows[0].date, "1999-12-31"))
-    assert study(finished, "--so-far").exit_code == 0
+    assert study(finished, "--partial").exit_code == 0
     assert len(read_rows(path)) == len(rows)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from foveapool.data.check import check_counts, check_files, count_labels
 from foveapool.data.cifar import CIFAR10, CIFAR100
-from foveapool.data.download import file_md5
+from foveapool.data.download import compute_md5
 from foveapool.data.official import read_official
 from foveapool.data.svhn import SVHN
 
@@ -43,7 +43,7 @@ def test_the_published_sizes_are_those_of_the_papers():
 def test_published_files_are_told_from_others(tmp_path):
     write_cifar10(tmp_path, "binary")
     edition = TINY_CIFAR10.editions[0]
-    train = {**edition.train, PATHS[0]: file_md5(tmp_path / PATHS[0])}
+    train = {**edition.train, PATHS[0]: compute_md5(tmp_path / PATHS[0])}
     official = replace(TINY_CIFAR10, editions=(replace(edition, train=train),))
     found = check_files(official, tmp_path)
     assert [file.path for file in found if file.published] == [tmp_path / PATHS[0]]

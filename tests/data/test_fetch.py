@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from foveapool.data import download as fetch_module
-from foveapool.data.download import fetch, file_md5
+from foveapool.data.download import compute_md5, fetch
 
 from .server import Site
 
@@ -131,4 +131,4 @@ def test_without_a_network_the_way_around_is_said(site, tmp_path):
 
 def test_the_checksum_is_md5(tmp_path):
     (tmp_path / "abc").write_bytes(b"abc")
-    assert file_md5(tmp_path / "abc") == "900150983cd24fb0d6963f7d28e17f72"  # RFC 1321
+    assert compute_md5(tmp_path / "abc") == "900150983cd24fb0d6963f7d28e17f72"  # RFC 1321

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from foveapool.data.street_digits import ATLAS, load_atlas, make_street_digits, row_depths
+from foveapool.data.street_digits import ATLAS, load_atlas, make_street_digits, measure_row_depths
 
 
 @pytest.fixture(scope="module")
@@ -177,9 +177,9 @@ def test_the_list_of_fonts_names_a_licence_for_each():
 def test_a_digit_that_is_not_shown_leaves_nothing():
     u = torch.linspace(-1, 1, 9).expand(1, 9, 9)
     row = torch.zeros(1, dtype=torch.int64), torch.zeros(1, 1, dtype=torch.int64), torch.zeros(1, 1)
-    hidden = row_depths(*row, torch.tensor([[False]]), u, u.mT)
+    hidden = measure_row_depths(*row, torch.tensor([[False]]), u, u.mT)
     assert torch.equal(hidden, torch.full_like(u, -load_atlas().reach))
-    assert row_depths(*row, torch.tensor([[True]]), u, u.mT).max() > 0
+    assert measure_row_depths(*row, torch.tensor([[True]]), u, u.mT).max() > 0
 
 
 def test_drawing_loads_neither_matplotlib_nor_pillow():

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from foveapool.pooling.grid import average_weights, coordinates, resample_weights, scaled_out_shape
+from foveapool.pooling.grid import average_weights, coordinates, resample_weights, scale_out_shape
 from foveapool.pooling.module import LinearPool2d
 
 # Old input and output, new input: steps between outputs are whole pixels, the same before and after
@@ -140,7 +140,7 @@ def test_rows_of_an_average_sum_to_one_between_any_two_sizes(data):
 @pytest.mark.parametrize(("in_shape", "out_shape", "new"), [WHOLE_STEPS[1], BROKEN_STEPS[3][:3]])
 def test_carrying_is_linear_and_each_component_goes_its_own_way(in_shape, out_shape, new):
     first, second = torch.randn(2, 1, 16, 64, dtype=torch.float64)
-    target = scaled_out_shape(in_shape, out_shape, new)
+    target = scale_out_shape(in_shape, out_shape, new)
 
     def carried(weight: Tensor) -> Tensor:
         return resample_weights(weight, in_shape, out_shape, new, target)

@@ -9,21 +9,21 @@ import torch
 from PIL import Image
 from scipy import ndimage
 
-from foveapool.robustness.blur import clipped_zoom, defocus_kernel, zoom_geometry
+from foveapool.robustness.blur import make_defocus_kernel, plan_zoom, zoom_and_clip
 from foveapool.robustness.filters import (
-    box_shrink,
     canny,
     correlate,
-    distance_to,
-    equalise,
-    fold,
+    equalize,
+    fold_index,
     gaussian,
     magnify,
+    measure_distance_to,
     motion_blur,
     motion_weights,
     repeat_pixels,
+    shrink_by_boxes,
 )
-from foveapool.robustness.weather import fog_maps
+from foveapool.robustness.weather import draw_fog_maps
 
 from . import corruption_oracles, spatter_oracle
 from .authors import scripted
@@ -40,7 +40,7 @@ def test_borders_are_those_of_scipy(border):
     kernel = np.zeros(2 * 12 + 1)
     kernel[0] = 1
     wanted = ndimage.correlate1d(row, kernel, mode=border)
-    found = row[fold(torch.arange(5) - 12, 5, border)]
+    found = row[fold_index(torch.arange(5) - 12, 5, border)]
     np.testing.assert_array_equal(found, wanted)
 
 
@@ -66,7 +66,7 @@ def test_correlate_is_scipys(shape):
 @pytest.mark.parametrize("severity", "12345")
 def test_defocus_kernels_are_the_authors(severity):
     parameters = FACTS["corruptions"]["defocus_blur"]["severity"][severity]["parameters"]
-    kernel = defocus_kernel(*parameters)
+    kernel = make_defocus_kernel(*parameters)
     rim = (5 - len(kernel)) // 2
     kernel = np.pad(kernel.numpy(), rim)
     np.testing.assert_allclose(kernel, HELPERS["defocus_kernel_centre5x5"][severity], atol=6e-9)
@@ -96,27 +96,27 @@ def test_zooms_have_the_authors_sizes():
     cases += [(case["zoom"], case) for case in HELPERS["zoom_geometry_snow"]]
     for factor, case in cases:
         wanted = (case["crop"], case["crop_start"], case["resized"], case["trim_start"])
-        assert zoom_geometry(32, float(factor)) == wanted
+        assert plan_zoom(32, float(factor)) == wanted
 
 
 @pytest.mark.parametrize("factor", [1.0, 1.02, 1.11, 1.25, 1.75, 2.25])
 def test_clipped_zoom_is_the_authors(factor):
     images = RANDOM.random((2, 32, 32, 3))
-    found = clipped_zoom(torch.from_numpy(images), factor)
+    found = zoom_and_clip(torch.from_numpy(images), factor)
     wanted = np.stack([corruption_oracles.zoomed(image, factor) for image in images])
     np.testing.assert_allclose(found, wanted, rtol=1e-12)
 
 
 def test_clipped_zoom_does_not_shrink():
     with pytest.raises(ValueError, match=r"factor: got 0\.9, wanted 1 or more"):
-        clipped_zoom(torch.zeros(1, 32, 32), 0.9)
+        zoom_and_clip(torch.zeros(1, 32, 32), 0.9)
 
 
 @pytest.mark.parametrize("decay", HELPERS["fog_map_numpy_seed0"])
 def test_fog_maps_are_the_authors(decay):
     facts = HELPERS["fog_map_numpy_seed0"][decay]
     draws = scripted("fog", np.zeros((1, 32, 32, 3)), {})
-    (cloud,) = fog_maps(draws, 1, 32, float(decay))
+    (cloud,) = draw_fog_maps(draws, 1, 32, float(decay))
     np.testing.assert_allclose(cloud[0, :6], facts["row0_first6"], atol=1e-8)
     found = [cloud[16, 16], cloud.mean(), cloud.std(correction=0)]
     np.testing.assert_allclose(
@@ -130,7 +130,7 @@ def test_boxes_are_pillows(side):
     for cells in (20, 27):
         small = Image.fromarray(image).resize((cells, cells), Image.Resampling.BOX)
         large = small.resize((side, side), Image.Resampling.BOX)
-        found = box_shrink(torch.from_numpy(image)[None], cells, cells)
+        found = shrink_by_boxes(torch.from_numpy(image)[None], cells, cells)
         np.testing.assert_array_equal(found[0], np.asarray(small))
         np.testing.assert_array_equal(repeat_pixels(found, side, side)[0], np.asarray(large))
 
@@ -161,7 +161,7 @@ def test_edges_and_distances_are_opencvs():
     wanted = np.stack([spatter_oracle.canny(layer) for layer in layers])
     np.testing.assert_array_equal(edges, wanted)
     assert wanted.any((1, 2)).tolist() == [False] + [True] * 11
-    found = distance_to(edges, cap=20)
+    found = measure_distance_to(edges, cap=20)
     np.testing.assert_allclose(
         found, np.stack([spatter_oracle.chamfer(each) for each in wanted]), atol=1e-5
     )
@@ -170,6 +170,6 @@ def test_edges_and_distances_are_opencvs():
 
 def test_equalised_levels_are_opencvs():
     layers = np.concatenate([drops(4), RANDOM.integers(0, 9, (4, 32, 32), dtype=np.uint8)])
-    found = equalise(torch.from_numpy(layers))
+    found = equalize(torch.from_numpy(layers))
     wanted = np.stack([spatter_oracle.equalise(layer) for layer in layers])
     np.testing.assert_array_equal(found, wanted)

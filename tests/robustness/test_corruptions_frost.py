@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 
 from foveapool.robustness.corruptions import corrupt
-from foveapool.robustness.weather import drawn_frost, frost_pictures
+from foveapool.robustness.weather import draw_frost, load_frost_pictures
 
 from .perturbation_oracles import pictures
 
@@ -66,7 +66,7 @@ def test_drawn_ice_is_announced(monkeypatch):
 
 
 def test_drawn_ice_has_the_colors_and_the_spread_of_the_authors():
-    drawn = drawn_frost(1.0)
+    drawn = draw_frost(1.0)
     assert [tuple(picture.shape[:2]) for picture in drawn] == [
         (120, 180),
         (63, 112),
@@ -84,9 +84,9 @@ def test_drawn_ice_has_the_colors_and_the_spread_of_the_authors():
 
 def test_a_folder_without_pictures_is_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"frost_folder: no \.png or \.jpg in"):
-        frost_pictures(tmp_path, 1.0)
+        load_frost_pictures(tmp_path, 1.0)
     with pytest.raises(FileNotFoundError, match=r"frost_folder: .*missing is no folder"):
-        frost_pictures(tmp_path / "missing", 1.0)
+        load_frost_pictures(tmp_path / "missing", 1.0)
 
 
 def test_pictures_smaller_than_the_images_are_refused(tmp_path):

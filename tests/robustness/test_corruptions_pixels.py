@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from foveapool.robustness.corruptions import CORRUPTIONS
-from foveapool.robustness.weather import drawn_frost
+from foveapool.robustness.weather import draw_frost
 
 from . import corruption_oracles as oracles
 from .authors import scripted
@@ -22,7 +22,7 @@ def answers_of(name, parameters):
     if not corruption.random:
         return None, [[] for _ in IMAGES]
     row = dict(zip(corruption.columns.split(), parameters, strict=True))
-    sizes = [tuple(picture.shape[:2]) for picture in drawn_frost(1.0)]
+    sizes = [tuple(picture.shape[:2]) for picture in draw_frost(1.0)]
     draws = scripted(name, IMAGES, row, seed=3, ice_sizes=sizes)
     numbers = [answer.numpy() for answer in draws.answers]
     return draws, [[number[i] for number in numbers] for i in range(len(IMAGES))]
@@ -32,8 +32,8 @@ def answers_of(name, parameters):
 def test_pixels_are_those_of_the_recipe(name):
     corruption, oracle, options, pictures = CORRUPTIONS[name], getattr(oracles, name), {}, {}
     if name == "frost":
-        options = {"pictures": drawn_frost(1.0)}
-        pictures = {"pictures": [picture.numpy() for picture in drawn_frost(1.0)]}
+        options = {"pictures": draw_frost(1.0)}
+        pictures = {"pictures": [picture.numpy() for picture in draw_frost(1.0)]}
     for severity, parameters in enumerate(corruption.severities, 1):
         draws, numbers = answers_of(name, parameters)
         found = corruption.function(torch.from_numpy(IMAGES), draws, *parameters, **options)

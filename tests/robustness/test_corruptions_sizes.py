@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from foveapool.robustness.blur import defocus_kernel
+from foveapool.robustness.blur import make_defocus_kernel
 from foveapool.robustness.corruptions import CORRUPTIONS, corrupt
 from foveapool.robustness.filters import layer_shape
 from foveapool.robustness.quantize import get_scale
@@ -83,7 +83,7 @@ def test_a_defocus_kernel_spreads_light_further_over_larger_images(severity):
         half = len(kernel) // 2
         return float((kernel.sum(0) * torch.arange(-half, half + 1) ** 2).sum()) ** 0.5
 
-    small, large = defocus_kernel(*parameters), defocus_kernel(*parameters, 7.0)
+    small, large = make_defocus_kernel(*parameters), make_defocus_kernel(*parameters, 7.0)
     assert float(large.sum()) == pytest.approx(1)
     assert spread(large) / spread(small) == pytest.approx(7, rel=0.05)
 

@@ -50,7 +50,7 @@ def test_sequences_are_judged_as_the_official_code_does(name):
     vector = SEQUENCES[name]
     scores = scores_of(vector)
     assert scores[0].argmax(-1).tolist() == vector["predictions_row0"]
-    assert metrics.ranks(scores[0, 0]).tolist() == vector["ranks_video0_frame0"]
+    assert metrics.rank_classes(scores[0, 0]).tolist() == vector["ranks_video0_frame0"]
     for key, results in vector["results"].items():
         difficulty = int(key.removeprefix("difficulty_"))
         for kind, wanted in results.items():
@@ -172,11 +172,11 @@ def test_a_mean_at_difficulty_two_takes_the_second_noise_level():
 
 def test_noise_levels_are_averaged_before_the_ratio_as_in_the_papers_table():
     files = ["shot_noise", "shot_noise_2", "shot_noise_3"]
-    ours = metrics.over_levels(dict(zip(files, (6.27, 9.96, 16.69), strict=True)))
-    theirs = metrics.over_levels(dict(zip(files, (6.86, 10.56, 17.60), strict=True)))
+    ours = metrics.average_over_levels(dict(zip(files, (6.27, 9.96, 16.69), strict=True)))
+    theirs = metrics.average_over_levels(dict(zip(files, (6.86, 10.56, 17.60), strict=True)))
     assert round(100 * metrics.flip_rates(ours, theirs)["shot_noise"], 1) == 94.0
     with pytest.raises(ValueError, match="no value for shot_noise_2, shot_noise_3"):
-        metrics.over_levels({"shot_noise": 0.1})
+        metrics.average_over_levels({"shot_noise": 0.1})
 
 
 def test_top5_distance_against_a_baseline_needs_scores_of_both():
@@ -230,7 +230,7 @@ def test_a_refused_batch_leaves_no_trace():
         (lambda: table({"fog": [0.1]}).mean_error(), "no value for gaussian_noise, shot_noise"),
         (lambda: metrics.flip_rates({"tilt": 0.1}, {"tilt": 0.0}), "tilt: the baseline is 0"),
         (lambda: metrics.flip_rates({"tilt": 0.1}, {}), "baseline: no value for tilt"),
-        (lambda: metrics.mean_over({"tilt": 0.1}, []), "names: got none"),
+        (lambda: metrics.average_over({"tilt": 0.1}, []), "names: got none"),
     ],
 )
 def test_bad_input_is_named(call, message):

@@ -7,7 +7,7 @@ import torch
 from foveapool.robustness import sequences
 from foveapool.robustness.perturbations import PERTURBATIONS, perturb
 from foveapool.robustness.rng import Draws
-from foveapool.robustness.weather import lay_water, wet_places
+from foveapool.robustness.weather import find_wet_pixels, lay_water
 
 from . import perturbation_oracles as oracles
 
@@ -113,7 +113,7 @@ def test_drops_slide_down_as_a_column_is_convolved():
     parameters = PERTURBATIONS["spatter"].parameters
     frames = sequences.spatter(images, [Given(n) for n in normals], **parameters, reproduce=True)
     numbers = torch.from_numpy(parameters["mean"] + parameters["deviation"] * normals)
-    layer = wet_places(numbers, parameters["sigma"], parameters["threshold"]).numpy()
+    layer = find_wet_pixels(numbers, parameters["sigma"], parameters["threshold"]).numpy()
     for frame in frames:
         theirs = lay_water(images, torch.from_numpy(layer), parameters["strength"], True)
         compare(frame, theirs.numpy(), share=0.999)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from foveapool.data.download import file_md5
+from foveapool.data.download import compute_md5
 from foveapool.data.images import DataSet, Images
 from foveapool.data.official import OfficialSet, find_edition
 
@@ -28,7 +28,9 @@ def check_files(official: OfficialSet, root: Path) -> list[FileCheck]:
     """The files that a reader would take, compared with the published checksums."""
     found = find_edition(official, root)
     files = {found.folder / path: md5 for path, md5 in found.edition.files.items()}
-    return [FileCheck(path, path.stat().st_size, file_md5(path) == files[path]) for path in files]
+    return [
+        FileCheck(path, path.stat().st_size, compute_md5(path) == files[path]) for path in files
+    ]
 
 
 def count_labels(images: Images) -> tuple[int, ...]:

@@ -42,7 +42,7 @@ def no_progress(what: str, done: int, total: int) -> None:
     """Says nothing."""
 
 
-def file_md5(path: Path) -> str:
+def compute_md5(path: Path) -> str:
     """The MD5 of a file, to compare with a published one; no defence against an attacker."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
@@ -76,20 +76,20 @@ def _verify(path: Path, remote: Remote, remedy: str) -> None:
     size = path.stat().st_size
     if size != remote.size:
         raise ValueError(f"{path}: got {size:,} bytes, wanted {remote.size:,}; {remedy}")
-    md5 = file_md5(path)
+    md5 = compute_md5(path)
     if md5 != remote.md5:
         raise ValueError(f"{path}: got MD5 {md5}, wanted {remote.md5}; {remedy}")
 
 
 def _complete(part: Path, remote: Remote, progress: Progress) -> None:
     """Fetches into `part` until it has the right size, taking up a broken connection again."""
-    while (before := _size(part)) != remote.size:
+    while (before := _get_size(part)) != remote.size:
         if before > remote.size:
             part.unlink()
             before = 0
         trouble = _append(part, before, remote, progress)
         # A connection that brought something is taken up again; one that brought nothing is not.
-        if (after := _size(part)) <= before:
+        if (after := _get_size(part)) <= before:
             raise ConnectionError(
                 f"{remote.url}: {trouble}; {after:,} of {remote.size:,} bytes have come. Try again "
                 "to go on from there, or get the file by other means and put it in "
@@ -105,7 +105,7 @@ def _append(part: Path, start: int, remote: Remote, progress: Progress) -> str:
     try:
         answer = urllib.request.urlopen(request, timeout=_TIMEOUT)
     except _NETWORK_TROUBLE as error:
-        return _reason(error)
+        return _describe_failure(error)
     with answer:
         # A server that knows no ranges answers 200 and sends the file from its beginning.
         start = start if answer.status == 206 else 0
@@ -116,7 +116,7 @@ def _append(part: Path, start: int, remote: Remote, progress: Progress) -> str:
                 try:
                     chunk = answer.read(min(_CHUNK, remote.size - start))
                 except _NETWORK_TROUBLE as error:
-                    return _reason(error)
+                    return _describe_failure(error)
                 if not chunk:
                     return "the connection closed early"
                 file.write(chunk)
@@ -137,11 +137,11 @@ def _check_offer(answer: http.client.HTTPResponse, start: int, remote: Remote) -
         )
 
 
-def _size(path: Path) -> int:
+def _get_size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
-def _reason(error: Exception) -> str:
+def _describe_failure(error: Exception) -> str:
     if isinstance(error, urllib.error.URLError) and not isinstance(error, urllib.error.HTTPError):
         return str(error.reason)
     return str(error) or type(error).__name__
@@ -154,20 +154,20 @@ def download(official: OfficialSet, root: Path, progress: Progress = no_progress
     it is. A second process waits for the first and then finds everything done.
     """
     home, _ = list_folders(official, root)
-    if not _whole(official, root):
-        with _alone(home, official, progress):
-            if not _whole(official, root):
-                _fill(home, official, root, progress)
+    if not _is_whole(official, root):
+        with _claim_set(home, official, progress):
+            if not _is_whole(official, root):
+                _fetch_missing(home, official, root, progress)
     return find_edition(official, root).folder
 
 
-def _whole(official: OfficialSet, root: Path) -> bool:
+def _is_whole(official: OfficialSet, root: Path) -> bool:
     found = find_files(official, root)
     return found is not None and not found.missing
 
 
-def _fill(home: Path, official: OfficialSet, root: Path, progress: Progress) -> None:
-    edition, folder = _begun(official, root) or (official.editions[0], home)
+def _fetch_missing(home: Path, official: OfficialSet, root: Path, progress: Progress) -> None:
+    edition, folder = _find_begun(official, root) or (official.editions[0], home)
     for remote in edition.remotes:
         there = (folder / remote.name).exists()
         if remote.name in edition.files:
@@ -181,7 +181,7 @@ def _fill(home: Path, official: OfficialSet, root: Path, progress: Progress) -> 
             path.unlink()
 
 
-def _begun(official: OfficialSet, root: Path) -> tuple[Edition, Path] | None:
+def _find_begun(official: OfficialSet, root: Path) -> tuple[Edition, Path] | None:
     """The edition of which an archive, a part of one or a file is there, and its folder."""
     for folder in list_folders(official, root):
         for edition in official.editions:
@@ -193,7 +193,7 @@ def _begun(official: OfficialSet, root: Path) -> tuple[Edition, Path] | None:
 
 
 @contextmanager
-def _alone(home: Path, official: OfficialSet, progress: Progress) -> Iterator[None]:
+def _claim_set(home: Path, official: OfficialSet, progress: Progress) -> Iterator[None]:
     """Holds the set's folder for this process; says so where it has to wait for another."""
     lock = home / ".lock"
     with ExitStack() as stack:

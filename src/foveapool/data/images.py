@@ -119,16 +119,16 @@ def hold_out(
     size: a share between 0 and 1, or a number of images. Other values of `part` hold out other
     images, each drawn at random from all; the same (data_seed, part) always gives the same ones.
     """
-    chosen = _drawn(images, size, (data_seed, 1, part))
+    chosen = _draw_mask(images, size, (data_seed, 1, part))
     return images.part(~chosen), images.part(chosen)
 
 
 def draw_subset(images: Images, size: float | int, data_seed: int) -> Images:
     """A share (0 to 1) or a number of the images, drawn at random by seed, in their old order."""
-    return images.part(_drawn(images, size, (data_seed, 0)))
+    return images.part(_draw_mask(images, size, (data_seed, 0)))
 
 
-def _drawn(images: Images, size: float | int, seed: tuple[int, ...]) -> Tensor:
+def _draw_mask(images: Images, size: float | int, seed: tuple[int, ...]) -> Tensor:
     """A mask of n booleans with the share or the number `size` of them true."""
     if min(seed) < 0:
         raise ValueError(f"data_seed and part: got {seed[0]} and {seed[-1]}, wanted none below 0")

@@ -93,12 +93,12 @@ def find_edition(official: OfficialSet, root: Path) -> Found:
         names = " or ".join(next(iter(edition.train)) for edition in official.editions)
         raise FileNotFoundError(
             f"{official.name}: not in {root} (looked for {names}, also below {official.name}); "
-            f"{_how_to_get(official)}, or name another data root"
+            f"{_describe_download(official)}, or name another data root"
         )
     if found.missing:
         raise FileNotFoundError(
             f"{found.folder / found.missing[0]}: no such file, though others of {official.name} "
-            f"are there ({len(found.missing)} missing in all); {_how_to_get(official)}"
+            f"are there ({len(found.missing)} missing in all); {_describe_download(official)}"
         )
     return found
 
@@ -127,10 +127,12 @@ def _read_file(official: OfficialSet, path: Path, count: int) -> Images:
     try:
         return Images(*official.read_file(path, count), official.classes)
     except ValueError as error:
-        raise ValueError(f"{path}: {error}; remove it, then {_how_to_get(official)}") from error
+        raise ValueError(
+            f"{path}: {error}; remove it, then {_describe_download(official)}"
+        ) from error
 
 
-def _how_to_get(official: OfficialSet) -> str:
+def _describe_download(official: OfficialSet) -> str:
     remotes = official.editions[0].remotes
     size = sum(remote.size for remote in remotes) / 1e6
     return (

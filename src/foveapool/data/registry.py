@@ -17,7 +17,7 @@ from foveapool.data.images import DataSet, draw_subset
 from foveapool.data.official import OfficialSet, read_official
 from foveapool.data.street_digits import make_street_digits
 from foveapool.data.svhn import SVHN
-from foveapool.data.user_data import image_files, read_folder, read_npz
+from foveapool.data.user_data import list_image_files, read_folder, read_npz
 
 # The reduced set is a random part of the training images and needs the same files.
 OFFICIAL: dict[str, OfficialSet] = {
@@ -119,7 +119,7 @@ def digest_content(name: str) -> str:
     elif kind == "folder" and where.is_dir():
         # All bytes, since images without compression all have one size: 100,000 small ones take
         # about four seconds, a third of what it takes to decode them for a training.
-        for file, _ in (each for part in image_files(where).values() for each in part):
+        for file, _ in (each for part in list_image_files(where).values() for each in part):
             digest.update(f"{file.relative_to(where)}\0".encode())
             digest.update(f"{_add(digest, file)}\0".encode())
     else:

@@ -104,16 +104,16 @@ def draw_scenes(draws: Draws, size: int) -> tuple[Tensor, Tensor]:
     digits = draws.whole(10, (_ROW,))
     axis = (torch.arange(size) + 0.5) * (2 / size) - 1
     x, y = axis[None, None, :], axis[None, :, None]
-    number = _number(draws, digits, x, y)
-    wall = _wall(draws, x, y, number)
-    scenes = _painted(draws, wall, number) * _light(draws, x, y)[:, None]
-    return _photographed(draws, scenes), digits[:, _ROW // 2].clone()
+    number = _lay_out_number(draws, digits, x, y)
+    wall = _draw_wall(draws, x, y, number)
+    scenes = _paint(draws, wall, number) * _draw_light(draws, x, y)[:, None]
+    return _photograph(draws, scenes), digits[:, _ROW // 2].clone()
 
 
-def _number(draws: Draws, digits: Tensor, x: Tensor, y: Tensor) -> _Number:
+def _lay_out_number(draws: Draws, digits: Tensor, x: Tensor, y: Tensor) -> _Number:
     """House numbers with these digits (n, 5) in reach of the frame, the third one in its middle."""
     height = draws.uniform(0.6, 0.92) - draws.sometimes(0.25, draws.uniform(0, 0.22))
-    u, v = _askew(draws, x, y, height)
+    u, v = _tilt(draws, x, y, height)
     shapes = load_atlas()
     fonts = draws.whole(len(shapes.widths), ())
     widths = shapes.widths[fonts[:, None], digits]
@@ -125,7 +125,7 @@ def _number(draws: Draws, digits: Tensor, x: Tensor, y: Tensor) -> _Number:
     shown = (order >= 0) & (order < length)
     pixels = height * x.shape[2]
     weight = draws.normal(0.015) + 0.008
-    depth = (row_depths(fonts, digits, places, shown, u, v) + weight) * pixels
+    depth = (measure_row_depths(fonts, digits, places, shown, u, v) + weight) * pixels
 
     left = (places - widths / 2).masked_fill(~shown, torch.inf).amin(1)[:, None, None]
     right = (places + widths / 2).masked_fill(~shown, -torch.inf).amax(1)[:, None, None]
@@ -136,10 +136,10 @@ def _number(draws: Draws, digits: Tensor, x: Tensor, y: Tensor) -> _Number:
     away_u, away_v = (u - (left + right) / 2) / half_width, v / half_height
     away = (away_u.abs().pow(p) + away_v.abs().pow(p)).pow(1 / p)
     beyond = (away - 1) * half_height * pixels
-    return _Number(depth, _moved(depth, draws.uniform(-0.12, 0.12, (2, 1))), beyond)
+    return _Number(depth, _move(depth, draws.uniform(-0.12, 0.12, (2, 1))), beyond)
 
 
-def _askew(draws: Draws, x: Tensor, y: Tensor, height: Tensor) -> tuple[Tensor, Tensor]:
+def _tilt(draws: Draws, x: Tensor, y: Tensor, height: Tensor) -> tuple[Tensor, Tensor]:
     """Coordinates along and across a number that is shifted, tilted, turned, slanted, scaled."""
     x, y = x - draws.normal(0.11), y - draws.normal(0.11)
     nearness = 1 + draws.normal(0.08) * x + draws.normal(0.08) * y
@@ -150,7 +150,7 @@ def _askew(draws: Draws, x: Tensor, y: Tensor, height: Tensor) -> tuple[Tensor, 
     return (x + draws.normal(0.12) * y) / (2 * height * stretch), y / (2 * height)
 
 
-def _moved(maps: Tensor, shift: Tensor) -> Tensor:
+def _move(maps: Tensor, shift: Tensor) -> Tensor:
     """The maps (n, H, W) moved by `shift` (n, 2, 1), in frame lengths."""
     placed = torch.cat((torch.eye(2).expand(len(maps), 2, 2), -shift), 2)
     grid = functional.affine_grid(placed, [len(maps), 1, *maps.shape[1:]], align_corners=False)
@@ -159,59 +159,59 @@ def _moved(maps: Tensor, shift: Tensor) -> Tensor:
     ).squeeze(1)
 
 
-def _covered(depth: Tensor) -> Tensor:
+def _cover(depth: Tensor) -> Tensor:
     """How much of each pixel something covers whose edge runs `depth` pixels away from it."""
     return (depth + 0.5).clamp(0, 1)
 
 
-def _patches(patches: Tensor, size: int, mode: str = "bicubic") -> Tensor:
+def _enlarge_patches(patches: Tensor, size: int, mode: str = "bicubic") -> Tensor:
     """A few random values a side, as a smooth field over the frame."""
     return functional.interpolate(patches, (size, size), mode=mode, align_corners=False)
 
 
-def _wall(draws: Draws, x: Tensor, y: Tensor, number: _Number) -> Tensor:
+def _draw_wall(draws: Draws, x: Tensor, y: Tensor, number: _Number) -> Tensor:
     """The unevenness (n, H, W) of what the number stands on: stains, plaster, boards, a plate."""
     size = x.shape[2]
     stains = draws.normal(1, (1, 4, 4)) * draws.uniform(0, 0.06, (1, 1, 1))
     plaster = draws.normal(1, (1, 14, 14)) * draws.uniform(0, 0.04, (1, 1, 1))
-    wall = _patches(draws.sometimes(0.7, stains), size)
-    wall = (wall + _patches(draws.sometimes(0.4, plaster), size, "bilinear"))[:, 0]
+    wall = _enlarge_patches(draws.sometimes(0.7, stains), size)
+    wall = (wall + _enlarge_patches(draws.sometimes(0.4, plaster), size, "bilinear"))[:, 0]
     phase = draws.uniform(0, 2 * math.pi) + draws.uniform(4, 14) * y + draws.normal(1) * x
     wall = wall + (3 * phase.sin()).tanh() * draws.sometimes(0.12, draws.normal(0.1))
-    wall = wall + _covered(number.beyond) * draws.sometimes(0.4, draws.normal(0.25))
+    wall = wall + _cover(number.beyond) * draws.sometimes(0.4, draws.normal(0.25))
     pixel = size / 32
-    frame = _covered(0.7 * pixel - (number.beyond + 1.5 * pixel).abs())
+    frame = _cover(0.7 * pixel - (number.beyond + 1.5 * pixel).abs())
     return wall + frame * draws.sometimes(0.15, draws.normal(0.25))
 
 
-def _painted(draws: Draws, wall: Tensor, number: _Number) -> Tensor:
+def _paint(draws: Draws, wall: Tensor, number: _Number) -> Tensor:
     """The scene (n, 3, H, W) in even light: the wall's color, the number's shadow and its ink."""
     ground = (draws.normal(0.2) + 0.47).clamp(0.06, 0.95)
     contrast = 0.12 + draws.lognormal(0.22, 0.6)
     # Mostly the side with room for it, so that few numbers drown in black or white.
     darker = draws.uniform(0.2, 0.8) < ground
     ink = ground + torch.where(darker, -contrast, contrast)
-    tint = _tint(draws, 0.035, 0.012) + draws.sometimes(0.2, _tint(draws, 0.1, 0.04))
+    tint = _draw_tint(draws, 0.035, 0.012) + draws.sometimes(0.2, _draw_tint(draws, 0.1, 0.04))
     tint = tint - 0.012 * _WARM
-    ink_tint = _tint(draws, 0.03, 0.015) + draws.sometimes(0.15, _tint(draws, 0.12, 0.05))
+    ink_tint = _draw_tint(draws, 0.03, 0.015) + draws.sometimes(0.15, _draw_tint(draws, 0.12, 0.05))
 
     pixel = wall.shape[2] / 32
     field = wall + ground
-    field = field + _covered(0.7 * number.shadow) * draws.sometimes(0.45, draws.normal(0.15))
-    outline = _covered(number.depth + 1.4 * pixel)
+    field = field + _cover(0.7 * number.shadow) * draws.sometimes(0.45, draws.normal(0.15))
+    outline = _cover(number.depth + 1.4 * pixel)
     field = field + outline * draws.sometimes(0.1, draws.normal(0.2))
     opaque = draws.uniform(0.85, 1)
-    cover = (_covered(number.depth) * opaque)[:, None]
+    cover = (_cover(number.depth) * opaque)[:, None]
     paint = (ink + 0.3 * wall)[:, None] + ink_tint
     return field[:, None] * (1 - cover) + paint * cover + tint
 
 
-def _tint(draws: Draws, warm: float, rest: float) -> Tensor:
+def _draw_tint(draws: Draws, warm: float, rest: float) -> Tensor:
     """A difference from grey (n, 3, 1, 1)."""
     return draws.normal(warm, (1, 1, 1)) * _WARM + draws.normal(rest, (3, 1, 1))
 
 
-def _light(draws: Draws, x: Tensor, y: Tensor) -> Tensor:
+def _draw_light(draws: Draws, x: Tensor, y: Tensor) -> Tensor:
     """How much light falls on each point (n, H, W): a slope, and at times the edge of a shade."""
     slope = 1 + draws.normal(0.08) * x + draws.normal(0.06) * y
     turn = draws.uniform(0, 2 * math.pi)
@@ -220,24 +220,24 @@ def _light(draws: Draws, x: Tensor, y: Tensor) -> Tensor:
     return slope * (1 - shade * draws.sometimes(0.15, draws.uniform(0.1, 0.5)))
 
 
-def _photographed(draws: Draws, scenes: Tensor) -> Tensor:
+def _photograph(draws: Draws, scenes: Tensor) -> Tensor:
     """The scenes as bytes, after a lens that blurs, false colors and grain."""
     size = scenes.shape[3]
     blur = draws.lognormal(1.1, 0.5).clamp(0.5, 3)
-    rows, columns = (_blurring(blur * draws.lognormal(1, 0.15), size) for _ in range(2))
-    grain_blur = _blurring(draws.uniform(0.4, 1.2), size)
+    rows, columns = (_make_blur(blur * draws.lognormal(1, 0.15), size) for _ in range(2))
+    grain_blur = _make_blur(draws.uniform(0.4, 1.2), size)
     grain_strength = draws.lognormal(0.0067, 0.5, (1, 1, 1))
     stains = draws.normal(1, (3, 6, 6)) * draws.lognormal(0.017, 0.5, (1, 1, 1))
     stains = stains - stains.mean(1, keepdim=True)
     # Last, for it alone takes more random numbers for a larger frame.
     grain = draws.normal(1, (3, size, size))
     grain = 0.3 * grain + grain.mean(1, keepdim=True)
-    scenes = rows @ scenes @ columns.mT + _patches(stains, size)
+    scenes = rows @ scenes @ columns.mT + _enlarge_patches(stains, size)
     scenes = scenes + grain_strength * (grain_blur @ grain @ grain_blur.mT)
     return (scenes * 255).round().clamp(0, 255).to(torch.uint8)
 
 
-def _blurring(deviation: Tensor, size: int) -> Tensor:
+def _make_blur(deviation: Tensor, size: int) -> Tensor:
     """Matrices (n, 1, size, size) that blur along one side, by pixels of a frame of 32."""
     at = torch.arange(size) * (32 / size)
     weights = torch.exp(-0.5 * ((at[:, None] - at) / deviation) ** 2)
@@ -271,7 +271,7 @@ def load_atlas() -> Atlas:
         return Atlas(depths, file.get_tensor("widths"), facts["reach"], facts["height"])
 
 
-def row_depths(
+def measure_row_depths(
     fonts: Tensor, digits: Tensor, places: Tensor, shown: Tensor, u: Tensor, v: Tensor
 ) -> Tensor:
     """How deep each point (n, H, W) lies inside the strokes of its scene's row of digits.

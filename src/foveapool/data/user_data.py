@@ -25,14 +25,14 @@ def read_folder(path: Path, size: int | tuple[int, int] | None = None) -> DataSe
     resize = (size, size) if isinstance(size, int) else size
     if resize is not None and (len(resize) != 2 or min(resize) < 1):
         raise ValueError(f"size: got {size!r}, wanted a number of pixels or (H, W)")
-    classes, files = _classes(path / "train"), image_files(path)
+    classes, files = _list_classes(path / "train"), list_image_files(path)
     model, _ = files["train"][0]
-    shape = _pixels(model, resize).shape
+    shape = _read_pixels(model, resize).shape
 
     def read(part: str) -> Images:
         images = torch.empty(len(files[part]), *shape, dtype=torch.uint8)
         for i, (file, _) in enumerate(files[part]):
-            pixels = _pixels(file, resize)
+            pixels = _read_pixels(file, resize)
             if pixels.shape != shape:
                 raise ValueError(
                     f"{file}: got {pixels.shape[0]} x {pixels.shape[1]} pixels, wanted "
@@ -47,20 +47,20 @@ def read_folder(path: Path, size: int | tuple[int, int] | None = None) -> DataSe
     return DataSet(name, read("train"), read("test"), normalization="channel", augmentation=None)
 
 
-def image_files(path: Path) -> dict[str, list[tuple[Path, int]]]:
+def list_image_files(path: Path) -> dict[str, list[tuple[Path, int]]]:
     """The files that are read from `path`, and no others, with their labels: of train and of test.
 
     Links are followed at `path`, train, test and the classes; below a class they are not. What is
     hidden, begins with a dot, is no image: systems and editors leave such copies beside them.
     """
-    classes = _classes(path / "train")
-    if (found := _classes(path / "test")) != classes:
+    classes = _list_classes(path / "train")
+    if (found := _list_classes(path / "test")) != classes:
         odd = ", ".join(sorted(set(found) ^ set(classes)))
         raise ValueError(f"{path}: only one of train and test has {odd}; wanted the same classes")
-    return {part: _files(path / part, classes) for part in ("train", "test")}
+    return {part: _list_files(path / part, classes) for part in ("train", "test")}
 
 
-def _classes(folder: Path) -> tuple[str, ...]:
+def _list_classes(folder: Path) -> tuple[str, ...]:
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder}: no such folder, wanted one with a folder a class in it")
     names = sorted(path.name for path in folder.iterdir() if path.is_dir())
@@ -69,7 +69,7 @@ def _classes(folder: Path) -> tuple[str, ...]:
     return classes
 
 
-def _files(folder: Path, classes: tuple[str, ...]) -> list[tuple[Path, int]]:
+def _list_files(folder: Path, classes: tuple[str, ...]) -> list[tuple[Path, int]]:
     """The image files below a folder with their labels, in an order that does not change."""
     found = []
     for label, name in enumerate(classes):
@@ -86,7 +86,7 @@ def _is_hidden(path: Path) -> bool:
     return any(part.startswith(".") for part in path.parts)
 
 
-def _pixels(file: Path, resize: tuple[int, int] | None) -> np.ndarray:
+def _read_pixels(file: Path, resize: tuple[int, int] | None) -> np.ndarray:
     """The image as a new uint8 array (H, W, 3)."""
     try:
         from PIL import Image
@@ -152,24 +152,26 @@ def read_npz(path: Path) -> DataSet:
     if missing:
         raise ValueError(f"{path}: no {', '.join(missing)}; wanted the arrays {', '.join(_ARRAYS)}")
     try:
-        labels = {part: _labels(f"{part}_labels", arrays) for part in ("train", "test")}
-        classes = _class_names(choices["classes"] if "classes" in choices else _counted(labels))
+        labels = {part: _read_labels(f"{part}_labels", arrays) for part in ("train", "test")}
+        classes = _read_class_names(
+            choices["classes"] if "classes" in choices else _check_counts(labels)
+        )
         train, test = (
-            Images(_images(f"{part}_images", arrays), labels[part], classes)
+            Images(_read_images(f"{part}_images", arrays), labels[part], classes)
             for part in ("train", "test")
         )
         chosen = choices.get(_NORMALIZATION, choices.get(_SPELLED_BEFORE, "channel"))
-        normalization = _normalization(str(chosen))
+        normalization = _read_normalization(str(chosen))
         augmentation = None
         if "augmentation" in choices:
             side = min(train.images.shape[2:])
-            augmentation = _augmentation(choices["augmentation"], side)
+            augmentation = _read_augmentation(choices["augmentation"], side)
         return DataSet(f"npz:{path}", train, test, normalization, augmentation)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
 
 
-def _normalization(value: str) -> Normalization:
+def _read_normalization(value: str) -> Normalization:
     if value == "channel":
         return "channel"
     if value == "image":
@@ -177,7 +179,7 @@ def _normalization(value: str) -> Normalization:
     raise ValueError(f"normalization: got {value!r}, wanted 'channel' or 'image'")
 
 
-def _counted(labels: dict[str, Tensor]) -> np.ndarray:
+def _check_counts(labels: dict[str, Tensor]) -> np.ndarray:
     """The numbers of the classes, where the file does not name them."""
     largest = max(int(each.max()) for each in labels.values())
     if largest >= MOST_UNNAMED_CLASSES:
@@ -188,7 +190,7 @@ def _counted(labels: dict[str, Tensor]) -> np.ndarray:
     return np.arange(1 + largest)
 
 
-def _class_names(array: np.ndarray) -> tuple[str, ...]:
+def _read_class_names(array: np.ndarray) -> tuple[str, ...]:
     if array.ndim != 1:
         raise ValueError(f"classes: got shape {array.shape}, wanted a list of names")
     names = tuple(array.astype(str).tolist())
@@ -199,7 +201,7 @@ def _class_names(array: np.ndarray) -> tuple[str, ...]:
     return names
 
 
-def _augmentation(array: np.ndarray, side: int) -> Augmentation:
+def _read_augmentation(array: np.ndarray, side: int) -> Augmentation:
     """What the two numbers say; images of that side must not be moved out of sight."""
     if array.dtype.kind in "biuf" and array.shape == (2,):
         pad, flip = array.tolist()
@@ -211,7 +213,7 @@ def _augmentation(array: np.ndarray, side: int) -> Augmentation:
     )
 
 
-def _labels(name: str, arrays: dict[str, np.ndarray]) -> Tensor:
+def _read_labels(name: str, arrays: dict[str, np.ndarray]) -> Tensor:
     array = arrays[name]
     if array.dtype.kind in "iu" and array.shape == (0,):
         raise ValueError(f"{name}: got none, wanted one or more images with a label each")
@@ -220,7 +222,7 @@ def _labels(name: str, arrays: dict[str, np.ndarray]) -> Tensor:
     return torch.from_numpy(array.astype(np.int64))
 
 
-def _images(name: str, arrays: dict[str, np.ndarray]) -> Tensor:
+def _read_images(name: str, arrays: dict[str, np.ndarray]) -> Tensor:
     array = arrays[name]
     wanted = "uint8 (n, H, W, C) or (n, C, H, W) with 1 or 3 channels, or (n, H, W)"
     if array.dtype != np.uint8 or array.ndim not in (3, 4):

@@ -30,7 +30,7 @@ from foveapool.pooling.grid import (
 )
 from foveapool.pooling.scatter import Scatter
 from foveapool.pooling.solvers import SOLVERS, Eigenpairs, Matrices, Pencil
-from foveapool.pooling.solvers.pencil import times
+from foveapool.pooling.solvers.pencil import multiply_rows
 
 # Below this share of the mean of B's diagonal a place counts as constant; the ridge lifts it.
 CONSTANT, RIDGE = 1e-10, 1e-8
@@ -195,7 +195,7 @@ class Eigenproblem:
 def _measure_rows(pencil: Pencil, pairs: Eigenpairs) -> tuple[Tensor, Tensor]:
     """The residuals, and S_b / S_w of each pooled value, both (b, k)."""
     rows = pairs.vectors
-    image, spread = pencil.times_between(rows), times(rows, pencil.matrices.within)
+    image, spread = pencil.times_between(rows), multiply_rows(rows, pencil.matrices.within)
     metric = spread.addcmul(rows, pencil.diagonal[:, None])
     between = (rows * image).sum(-1)
     # Of B alone: what the metric has beside its diagonal keeps no digits at a large alpha.

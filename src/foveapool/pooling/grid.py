@@ -219,12 +219,12 @@ def _as_pair(name: str, value: int | tuple[int, int], least: int) -> tuple[int, 
     return int(pair[0]), int(pair[1])
 
 
-def scaled_out_shape(
+def scale_out_shape(
     in_shape: Sequence[int], out_shape: Sequence[int], new_in_shape: Sequence[int]
 ) -> tuple[int, ...]:
     """The output size that shrinks `new_in_shape` by the same factor, rounded up.
 
-    >>> scaled_out_shape((32, 32), (16, 16), (40, 27))
+    >>> scale_out_shape((32, 32), (16, 16), (40, 27))
     (20, 14)
     """
     source, target = check_shapes(in_shape, out_shape)
@@ -236,7 +236,7 @@ def scaled_out_shape(
     )
 
 
-def _axis_map(size: int, outputs: int, new_size: int, new_outputs: int) -> Tensor:
+def _make_axis_map(size: int, outputs: int, new_size: int, new_outputs: int) -> Tensor:
     """One axis: (new_outputs * new_size, outputs * size), new weights from old ones."""
     scale, new_scale = size / outputs, new_size / new_outputs
     place = torch.arange(new_outputs, dtype=torch.float64)
@@ -292,7 +292,7 @@ def resample_weights(
         raise ValueError(f"new_in_shape: got {new_source}, wanted {axes} sizes as {source}")
     picture = weight.double().cpu().reshape(-1, *target, *source)
     for axis in range(axes):
-        step = _axis_map(source[axis], target[axis], new_source[axis], new_target[axis])
+        step = _make_axis_map(source[axis], target[axis], new_source[axis], new_target[axis])
         moved = picture.movedim((1 + axis, 1 + axes + axis), (-2, -1))
         moved = moved.flatten(-2) @ step.mT
         moved = moved.unflatten(-1, (new_target[axis], new_source[axis]))

@@ -19,7 +19,7 @@ from foveapool.pooling.grid import (
     check_shapes,
     kernel_weights,
     resample_weights,
-    scaled_out_shape,
+    scale_out_shape,
 )
 
 
@@ -215,7 +215,7 @@ class LinearPool2d(nn.Module):
             >>> LinearPool2d.average((8, 8), (4, 4)).resized((12, 10)).out_shape
             (6, 5)
         """
-        target = new_out_shape or scaled_out_shape(self.in_shape, self.out_shape, new_in_shape)
+        target = new_out_shape or scale_out_shape(self.in_shape, self.out_shape, new_in_shape)
         weight = self.resized_weight(new_in_shape, target).detach()
         layer = LinearPool2d(
             weight,

@@ -26,10 +26,10 @@ from foveapool.pooling.validation import (
     check_batch,
     check_not_itself,
     check_same_facts,
-    collective_device,
     count_kept_bins,
     draw_bins,
     gather_from_processes,
+    get_collective_device,
     sum_over_processes,
 )
 
@@ -283,7 +283,7 @@ class ChannelMoments:
             device = self._state["pilot"].device
             self._state = {**self._around(pilot.to(device)), "level": level.to(device)}
         else:
-            device = collective_device(group)
+            device = get_collective_device(group)
             self._allocate(in_shape, pilot.to(device), level.to(device))
         sum_over_processes((self._state[name] for name in ("counts", "sums", "squares")), group)
 

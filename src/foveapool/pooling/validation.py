@@ -173,7 +173,7 @@ def sum_over_processes(tensors: Iterable[Tensor], group: Any = None) -> None:
         torch.distributed.all_reduce(tensor, group=group)
 
 
-def collective_device(group: Any = None) -> torch.device:
+def get_collective_device(group: Any = None) -> torch.device:
     """Where a tensor has to live to be summed over the processes of the group."""
     backend = str(torch.distributed.get_backend(group))
     return torch.device("cuda" if "nccl" in backend else "cpu")

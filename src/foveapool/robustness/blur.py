@@ -14,7 +14,7 @@ from foveapool.robustness.quantize import divide, get_scale, to_levels, to_unit
 from foveapool.robustness.rng import Draws
 
 
-def defocus_kernel(radius: float, sigma: float, scale: float = 1.0) -> Tensor:
+def make_defocus_kernel(radius: float, sigma: float, scale: float = 1.0) -> Tensor:
     """A disk with softened rim, float32; below radius 1 it is one pixel, only softened.
 
     The authors' kernel cut to what is not 0. For larger images a disk that spreads the light
@@ -37,7 +37,7 @@ def defocus_kernel(radius: float, sigma: float, scale: float = 1.0) -> Tensor:
 
 def defocus_blur(images: Tensor, draws: Draws, radius: float, sigma: float) -> Tensor:
     """Out of focus: every point a disk of that radius, its rim softened by sigma."""
-    kernel = defocus_kernel(radius, sigma, get_scale(images))
+    kernel = make_defocus_kernel(radius, sigma, get_scale(images))
     return to_levels(correlate(to_unit(images), kernel))
 
 
@@ -78,7 +78,7 @@ def zoom_blur(images: Tensor, draws: Draws, factors: int) -> Tensor:
     # The sum that numpy.arange makes of a step of 0.01; its error decides the last size.
     step = 1.01 - 1
     for i in range(factors):
-        total += clipped_zoom(values, 1 + i * step)
+        total += zoom_and_clip(values, 1 + i * step)
     return to_levels(divide(values + total, factors + 1))
 
 
@@ -96,16 +96,16 @@ class ZoomGeometry(NamedTuple):
     trim: int
 
 
-def zoom_geometry(size: int, factor: float) -> ZoomGeometry:
+def plan_zoom(size: int, factor: float) -> ZoomGeometry:
     """What is cut out, enlarged and trimmed on an axis of `size` pixels; factor 1 or more."""
     crop = math.ceil(size / factor)
     resized = round(crop * factor)
     return ZoomGeometry(crop, (size - crop) // 2, resized, (resized - size) // 2)
 
 
-def zoom_matrix(size: int, factor: float) -> Tensor:
+def make_zoom_matrix(size: int, factor: float) -> Tensor:
     """One axis of the zoom as weights, (size of the new axis, size of the old one)."""
-    crop, start, resized, trim = zoom_geometry(size, factor)
+    crop, start, resized, trim = plan_zoom(size, factor)
     position = torch.arange(trim, trim + size, dtype=torch.float64) * (crop - 1) / (resized - 1)
     low = position.floor().long().clamp(max=crop - 1)
     high = (low + 1).clamp(max=crop - 1)
@@ -116,7 +116,7 @@ def zoom_matrix(size: int, factor: float) -> Tensor:
     return weights
 
 
-def clipped_zoom(images: Tensor, factor: float) -> Tensor:
+def zoom_and_clip(images: Tensor, factor: float) -> Tensor:
     """The middle of (N, H, W) or (N, H, W, C) enlarged `factor` times, 1 or more, linearly.
 
     Works in float64 and returns the dtype of the images.
@@ -124,8 +124,8 @@ def clipped_zoom(images: Tensor, factor: float) -> Tensor:
     if factor < 1:
         raise ValueError(f"factor: got {factor}, wanted 1 or more; this zoom only enlarges")
     values = images.double()
-    rows = zoom_matrix(images.shape[1], factor).to(values)
-    columns = zoom_matrix(images.shape[2], factor).to(values)
+    rows = make_zoom_matrix(images.shape[1], factor).to(values)
+    columns = make_zoom_matrix(images.shape[2], factor).to(values)
     values = torch.tensordot(values, rows, dims=([1], [1])).movedim(-1, 1)
     values = torch.tensordot(values, columns, dims=([2], [1])).movedim(-1, 2)
     return values.to(images.dtype)

@@ -63,43 +63,45 @@ def load_paper() -> Paper:
     values = tomllib.loads(text)
     corruptions, perturbations = values["corruptions"], values["perturbations"]
     return Paper(
-        baseline=_result(corruptions, perturbations, "baseline", values["clean"]),
-        pooling=_result(corruptions, perturbations, "pooling", values["clean"]),
-        ce=_by_name(corruptions["names"], corruptions["ce"]),
-        rate=_by_name(perturbations["names"], perturbations["rate"]),
+        baseline=_read_result(corruptions, perturbations, "baseline", values["clean"]),
+        pooling=_read_result(corruptions, perturbations, "pooling", values["clean"]),
+        ce=_index_by_name(corruptions["names"], corruptions["ce"]),
+        rate=_index_by_name(perturbations["names"], perturbations["rate"]),
         corruption_titles=dict(zip(corruptions["names"], corruptions["titles"], strict=True)),
         perturbation_titles=dict(zip(perturbations["names"], perturbations["titles"], strict=True)),
         reconstructed=tuple(corruptions["reconstructed"]),
     )
 
 
-def _result(
+def _read_result(
     corruptions: Mapping[str, Any],
     perturbations: Mapping[str, Any],
     which: str,
     clean: Mapping[str, float],
 ) -> RobustnessResult:
-    rows = {int(s): _by_name(corruptions["names"], row) for s, row in corruptions[which].items()}
+    rows = {
+        int(s): _index_by_name(corruptions["names"], row) for s, row in corruptions[which].items()
+    }
     errors = {name: {s: row[name] for s, row in rows.items()} for name in corruptions["names"]}
     flips: dict[str, float] = {}
     for level, row in perturbations[which].items():
         # The levels above the first are those of the last columns, the noises.
-        named = _by_name(perturbations["names"][-len(row) :], row)
+        named = _index_by_name(perturbations["names"][-len(row) :], row)
         flips |= {name_at_level(name, int(level)): value for name, value in named.items()}
-    table = CorruptionTable(errors, _fraction(clean[which]))
+    table = CorruptionTable(errors, _to_fraction(clean[which]))
     return RobustnessResult(table, FlipTable(flips, {}, {}), trials=5)
 
 
-def _by_name(names: Sequence[str], row: Sequence[float]) -> dict[str, float]:
-    return {name: _fraction(value) for name, value in zip(names, row, strict=True)}
+def _index_by_name(names: Sequence[str], row: Sequence[float]) -> dict[str, float]:
+    return {name: _to_fraction(value) for name, value in zip(names, row, strict=True)}
 
 
-def _fraction(percent: float) -> float:
+def _to_fraction(percent: float) -> float:
     """Without the dust of a division: 105.1 % is 1.051."""
     return round(percent / 100, 6)
 
 
-def _grouped(names: Iterable[str], geometric: Iterable[str]) -> dict[str, list[str]]:
+def _group(names: Iterable[str], geometric: Iterable[str]) -> dict[str, list[str]]:
     """The names in the paper's order, those that move pixels apart from the others."""
     names, moving = list(names), set(geometric)
     return {
@@ -108,13 +110,13 @@ def _grouped(names: Iterable[str], geometric: Iterable[str]) -> dict[str, list[s
     }
 
 
-_STANDARD = _grouped(load_paper().corruption_titles, GEOMETRIC_CORRUPTIONS)
+_STANDARD = _group(load_paper().corruption_titles, GEOMETRIC_CORRUPTIONS)
 
 
 CORRUPTION_GROUPS = {**_STANDARD, "extra": list(EXTRA_CORRUPTIONS)}
 
 
-PERTURBATION_GROUPS = _grouped(load_paper().perturbation_titles, GEOMETRIC_PERTURBATIONS)
+PERTURBATION_GROUPS = _group(load_paper().perturbation_titles, GEOMETRIC_PERTURBATIONS)
 
 
 _MEANS = {
@@ -191,8 +193,8 @@ def compare_with_paper(ours: RobustnessResult, baseline: RobustnessResult) -> di
     found = {}
     if ours.corruptions.errors.keys() >= set(STANDARD_CORRUPTIONS):
         theirs = baseline.corruptions
-        found["mCE"] = _percent(partial(ours.corruptions.mce, theirs))
-        found["relative mCE"] = _percent(partial(ours.corruptions.relative_mce, theirs))
+        found["mCE"] = _format_percent(partial(ours.corruptions.mce, theirs))
+        found["relative mCE"] = _format_percent(partial(ours.corruptions.relative_mce, theirs))
     ce = corruption_ratios(ours, baseline)
     for group, names in _STANDARD.items():
         if any(name in ce for name in names):
@@ -200,7 +202,7 @@ def compare_with_paper(ours: RobustnessResult, baseline: RobustnessResult) -> di
     for what, ten in _MEANS.items():
         if ours.perturbations.flip_probability.keys() >= set(ten):
             mfr = partial(ours.perturbations.mfr, baseline.perturbations, ten)
-            found[f"mFR, {what}"] = _percent(mfr)
+            found[f"mFR, {what}"] = _format_percent(mfr)
     rates = perturbation_ratios(ours, baseline)
     for group, names in PERTURBATION_GROUPS.items():
         if any(name in rates for name in names):
@@ -208,7 +210,7 @@ def compare_with_paper(ours: RobustnessResult, baseline: RobustnessResult) -> di
     return found
 
 
-def _percent(mean: Callable[[], float]) -> str:
+def _format_percent(mean: Callable[[], float]) -> str:
     """The mean of ratios, or a dash where a baseline without any error leaves one undefined."""
     try:
         return f"{100 * mean():.1f}"

@@ -19,7 +19,7 @@ from foveapool.robustness import blur, geometry, pixels
 from foveapool.robustness.names import check_name
 from foveapool.robustness.quantize import SIDE, check_images, get_scale
 from foveapool.robustness.rng import Draws
-from foveapool.robustness.weather import fog, frost, frost_pictures, snow, spatter
+from foveapool.robustness.weather import fog, frost, load_frost_pictures, snow, spatter
 
 
 @dataclass(frozen=True)
@@ -279,7 +279,7 @@ def corrupt(
         )
     options: dict[str, Any] = {}
     if name == "frost":
-        options["pictures"] = frost_pictures(frost_folder, get_scale(images))
+        options["pictures"] = load_frost_pictures(frost_folder, get_scale(images))
     parameters = corruption.severities[severity - 1]
     result = torch.empty_like(images, memory_format=torch.contiguous_format)
     for first in range(0, len(images), length):

@@ -23,13 +23,13 @@ def error_rate(predictions: Values, labels: Values, name: str = "images") -> flo
     >>> error_rate([3, 8, 1, 0], [3, 8, 8, 0])
     0.25
     """
-    wrong, count = _wrong(name, predictions, labels)
+    wrong, count = _count_wrong(name, predictions, labels)
     return wrong / count
 
 
 def unnormalized_ce(errors: Errors) -> dict[str, float]:
     """The mean error over severities of each corruption: CE where no baseline is at hand."""
-    return {name: _total(name, found) / len(found) for name, found in errors.items()}
+    return {name: _sum_severities(name, found) / len(found) for name, found in errors.items()}
 
 
 def corruption_error(errors: Errors, baseline: Errors) -> dict[str, float]:
@@ -55,8 +55,8 @@ def relative_corruption_error(
                 f"{name}: errors at severities {sorted(ours)}, the baseline's at {sorted(theirs)}; "
                 "wanted the same ones"
             )
-        below = _total(name, theirs) - len(theirs) * baseline_clean
-        found[name] = divide_safely(name, _total(name, ours) - len(ours) * clean, below)
+        below = _sum_severities(name, theirs) - len(theirs) * baseline_clean
+        found[name] = divide_safely(name, _sum_severities(name, ours) - len(ours) * clean, below)
     return found
 
 
@@ -76,7 +76,7 @@ class CorruptionTable:
 
     def mean_error(self, names: Iterable[str] = STANDARD_CORRUPTIONS) -> float:
         """The unnormalized mCE: what CIFAR papers usually report."""
-        return mean_over(self.unnormalized_ce(), names)
+        return average_over(self.unnormalized_ce(), names)
 
     def ce(self, baseline: CorruptionTable) -> dict[str, float]:
         """CE of each corruption against a baseline."""
@@ -84,7 +84,7 @@ class CorruptionTable:
 
     def mce(self, baseline: CorruptionTable, names: Iterable[str] = STANDARD_CORRUPTIONS) -> float:
         """The mean CE against a baseline."""
-        return mean_over(self.ce(baseline), names)
+        return average_over(self.ce(baseline), names)
 
     def relative_ce(self, baseline: CorruptionTable) -> dict[str, float]:
         """Relative CE of each corruption against a baseline; both need their clean error."""
@@ -99,7 +99,7 @@ class CorruptionTable:
         self, baseline: CorruptionTable, names: Iterable[str] = STANDARD_CORRUPTIONS
     ) -> float:
         """The mean relative CE against a baseline."""
-        return mean_over(self.relative_ce(baseline), names)
+        return average_over(self.relative_ce(baseline), names)
 
 
 class CorruptionErrors:
@@ -127,7 +127,7 @@ class CorruptionErrors:
         self._add(("clean", 0), "clean images", predictions, labels)
 
     def _add(self, key: tuple[str, int], name: str, predictions: Values, labels: Values) -> None:
-        wrong, count = _wrong(name, predictions, labels)
+        wrong, count = _count_wrong(name, predictions, labels)
         old_wrong, old_count = self._counts.get(key, (0, 0))
         self._counts[key] = (old_wrong + wrong, old_count + count)
 
@@ -143,7 +143,7 @@ class CorruptionErrors:
         return CorruptionTable(errors, rates.get(("clean", 0)))
 
 
-def _wrong(name: str, predictions: Values, labels: Values) -> tuple[int, int]:
+def _count_wrong(name: str, predictions: Values, labels: Values) -> tuple[int, int]:
     """How many predictions are wrong, and how many there are."""
     guessed, truth = predict_classes(name, predictions), as_tensor(labels)
     if truth.shape != guessed.shape or truth.is_floating_point():
@@ -163,7 +163,7 @@ def _check_fraction(name: str, value: float) -> None:
         )
 
 
-def _total(name: str, errors: Mapping[int, float]) -> float:
+def _sum_severities(name: str, errors: Mapping[int, float]) -> float:
     """The sum over severities."""
     if not errors:
         raise ValueError(f"{name}: got no severities, wanted the error of one or more")
@@ -210,7 +210,7 @@ def predict_classes(name: str, predictions: Values, frames: bool = False) -> Ten
     )
 
 
-def mean_over(values: Mapping[str, float], names: Iterable[str]) -> float:
+def average_over(values: Mapping[str, float], names: Iterable[str]) -> float:
     """The plain mean of the values of these names; ValueError if one is missing."""
     names = list(names)
     if not names:

@@ -92,15 +92,15 @@ def evaluate(
         >>> sorted(result.corruptions.errors["fog"])
         [1, 2, 3, 4, 5]
     """
-    pixels, channels_first = _pixels(images)
-    truth = _labels(labels, len(pixels))
+    pixels, channels_first = _check_pixels(images)
+    truth = _check_labels(labels, len(pixels))
     chosen, sequences = corruption_names(corruptions), perturbation_names(perturbations)
     chosen_severities = check_severities(severities)
     if batch < 1:
         raise ValueError(f"batch: got {batch}, wanted 1 or more")
     if dtype not in PRECISIONS:
         raise ValueError(f"dtype: got {dtype}, wanted one of {', '.join(map(str, PRECISIONS))}")
-    place = _placed(model, device)
+    place = _move_to_device(model, device)
     pixels, truth = pixels.to(place), truth.to(place)
     source: InFlight | OnDisk = InFlight(pixels, seed, frost_folder)
     if folder is not None:
@@ -154,8 +154,8 @@ class _Classifier:
                 answers = self.model(values)
             if not isinstance(answers, Tensor) or answers.shape[:1] != part.shape[:1]:
                 raise ValueError(
-                    f"model: got {_described(answers)} for {len(part)} images, wanted a tensor of "
-                    f"scores ({len(part)}, K); wrap it in a function that returns them"
+                    f"model: got {_describe_answers(answers)} for {len(part)} images, wanted a "
+                    f"tensor of scores ({len(part)}, K); wrap it in a function that returns them"
                 )
             found.append(answers.float() if answers.is_floating_point() else answers)
             self.done += len(part)
@@ -164,7 +164,7 @@ class _Classifier:
         return torch.cat(found)
 
 
-def _pixels(images: Values) -> tuple[Tensor, bool]:
+def _check_pixels(images: Values) -> tuple[Tensor, bool]:
     """The images as uint8 (n, H, W, 3), and whether they came with their channels first."""
     found = torch.as_tensor(images)
     if found.dtype != torch.uint8 or found.dim() != 4 or 3 not in (found.shape[3], found.shape[1]):
@@ -179,7 +179,7 @@ def _pixels(images: Values) -> tuple[Tensor, bool]:
     return found.permute(0, 2, 3, 1).contiguous(), True
 
 
-def _labels(labels: Values, count: int) -> Tensor:
+def _check_labels(labels: Values, count: int) -> Tensor:
     found = torch.as_tensor(labels)
     if found.shape != (count,) or found.is_floating_point() or found.dtype == torch.bool:
         raise ValueError(
@@ -189,7 +189,9 @@ def _labels(labels: Values, count: int) -> Tensor:
     return found.long()
 
 
-def _placed(model: Callable[[Tensor], Tensor], device: torch.device | str | None) -> torch.device:
+def _move_to_device(
+    model: Callable[[Tensor], Tensor], device: torch.device | str | None
+) -> torch.device:
     """Where to work; a module is moved there."""
     if not isinstance(model, nn.Module):
         return torch.device(device or "cpu")
@@ -209,7 +211,7 @@ def _check_classes(answers: Tensor, labels: Tensor) -> None:
         )
 
 
-def _described(answers: object) -> str:
+def _describe_answers(answers: object) -> str:
     if isinstance(answers, Tensor):
         return f"{answers.dtype} {tuple(answers.shape)}"
     return type(answers).__name__
@@ -267,11 +269,11 @@ class OnDisk:
 
     def corrupted(self, name: str, severity: int) -> Iterator[Tensor]:
         """All images at one severity, uint8 (N, H, W, 3), some at a time."""
-        return _parts(self._corruption(name, severity))
+        return _split_array(self._corruption(name, severity))
 
     def perturbed(self, name: str) -> Iterator[Tensor]:
         """The sequences of all images, uint8 (N, frames, H, W, 3), some at a time."""
-        return _parts(self._perturbation(name))
+        return _split_array(self._perturbation(name))
 
     def _corruption(self, name: str, severity: int) -> np.ndarray:
         return open_corruption(self.corruptions, name, severity, len(self.labels))
@@ -281,7 +283,7 @@ class OnDisk:
         return open_perturbation(self.perturbations, name, frames, len(self.labels))
 
 
-def _parts(array: np.ndarray) -> Iterator[Tensor]:
+def _split_array(array: np.ndarray) -> Iterator[Tensor]:
     rows = max(1, _PART // array[0].size)
     for start in range(0, len(array), rows):
         # A copy: the map itself is not to be written to, and torch would warn of it.

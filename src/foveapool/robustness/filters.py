@@ -17,7 +17,7 @@ from foveapool.robustness.quantize import get_scale
 Border = Literal["nearest", "reflect", "mirror"]
 
 
-def fold(position: Tensor, size: int, border: Border) -> Tensor:
+def fold_index(position: Tensor, size: int, border: Border) -> Tensor:
     """Whole positions, also outside of 0 to size - 1, as the pixels that stand in for them."""
     if border == "nearest" or size == 1:
         return position.clamp(0, size - 1)
@@ -34,7 +34,7 @@ def pad(images: Tensor, rows: int, columns: int, border: Border) -> Tensor:
         if reach:
             size = images.shape[axis]
             position = torch.arange(-reach, size + reach, device=images.device)
-            images = images.index_select(axis, fold(position, size, border))
+            images = images.index_select(axis, fold_index(position, size, border))
     return images
 
 
@@ -106,20 +106,20 @@ _TAN = 13573
 _STEPS = {(0, 1): 1.0, (1, 1): 1.4, (1, 2): 2.1969}
 
 
-def _shifted(padded: Tensor, reach: int, down: int, right: int) -> Tensor:
+def _shift(padded: Tensor, reach: int, down: int, right: int) -> Tensor:
     """What lies `down` and `right` of each pixel; padded: with `reach` pixels all round."""
     rows, columns = padded.shape[1] - 2 * reach, padded.shape[2] - 2 * reach
     return padded[:, reach + down :, reach + right :][:, :rows, :columns]
 
 
-def _surrounded(layers: Tensor, reach: int, value: float) -> Tensor:
+def _surround(layers: Tensor, reach: int, value: float) -> Tensor:
     return functional.pad(layers, (reach,) * 4, value=value)
 
 
 def canny(levels: Tensor, low: int, high: int) -> Tensor:
     """Edges as booleans: ridges of the gradient above `low` that hang on a place above `high`."""
     padded = pad(levels.int(), 1, 1, "nearest")
-    corner = {(y, x): _shifted(padded, 1, y, x) for y in (-1, 0, 1) for x in (-1, 0, 1)}
+    corner = {(y, x): _shift(padded, 1, y, x) for y in (-1, 0, 1) for x in (-1, 0, 1)}
     right = corner[-1, 1] + 2 * corner[0, 1] + corner[1, 1]
     left = corner[-1, -1] + 2 * corner[0, -1] + corner[1, -1]
     below = corner[1, -1] + 2 * corner[1, 0] + corner[1, 1]
@@ -127,7 +127,7 @@ def canny(levels: Tensor, low: int, high: int) -> Tensor:
     across, along = right - left, below - above
     size = across.abs() + along.abs()
 
-    around = _surrounded(size, 1, 0)
+    around = _surround(size, 1, 0)
     flat, steep = across.abs() * _TAN, along.abs() << 15
     horizontal = steep < flat
     vertical = steep > flat + (across.abs() << 16)
@@ -136,14 +136,14 @@ def canny(levels: Tensor, low: int, high: int) -> Tensor:
     # neither is. So OpenCV compares.
     ridge = torch.where(
         horizontal,
-        (size > _shifted(around, 1, 0, -1)) & (size >= _shifted(around, 1, 0, 1)),
+        (size > _shift(around, 1, 0, -1)) & (size >= _shift(around, 1, 0, 1)),
         torch.where(
             vertical,
-            (size > _shifted(around, 1, -1, 0)) & (size >= _shifted(around, 1, 1, 0)),
+            (size > _shift(around, 1, -1, 0)) & (size >= _shift(around, 1, 1, 0)),
             torch.where(
                 falling,
-                (size > _shifted(around, 1, -1, 1)) & (size > _shifted(around, 1, 1, -1)),
-                (size > _shifted(around, 1, -1, -1)) & (size > _shifted(around, 1, 1, 1)),
+                (size > _shift(around, 1, -1, 1)) & (size > _shift(around, 1, 1, -1)),
+                (size > _shift(around, 1, -1, -1)) & (size > _shift(around, 1, 1, 1)),
             ),
         ),
     )
@@ -157,7 +157,7 @@ def canny(levels: Tensor, low: int, high: int) -> Tensor:
         edges = grown
 
 
-def distance_to(edges: Tensor, cap: int) -> Tensor:
+def measure_distance_to(edges: Tensor, cap: int) -> Tensor:
     """Chamfer distance to the nearest edge in float32, `cap` where none is as near as that."""
     distance = torch.where(edges, 0.0, float(cap))
     signs = ((1, 1), (1, -1), (-1, 1), (-1, -1))
@@ -168,16 +168,16 @@ def distance_to(edges: Tensor, cap: int) -> Tensor:
         for sign_y, sign_x in signs
     }
     while True:
-        padded = _surrounded(distance, 2, cap)
+        padded = _surround(distance, 2, cap)
         nearer = distance
         for (y, x), cost in moves.items():
-            nearer = torch.minimum(nearer, _shifted(padded, 2, y, x) + cost)
+            nearer = torch.minimum(nearer, _shift(padded, 2, y, x) + cost)
         if torch.equal(nearer, distance):
             return distance
         distance = nearer
 
 
-def equalise(levels: Tensor) -> Tensor:
+def equalize(levels: Tensor) -> Tensor:
     """Levels spread so that their histogram is even; a layer of one level stays as it is."""
     flat = levels.flatten(1).long()
     pixels = flat.shape[1]
@@ -228,7 +228,7 @@ def magnify(picture: Tensor, factor: float) -> Tensor:
     return values.round().to(torch.uint8)
 
 
-def _boxes(size: int, cells: int) -> Tensor:
+def _make_boxes(size: int, cells: int) -> Tensor:
     """(cells, size) weights in units of 2^-22: each cell the mean of its whole pixels."""
     edges = torch.floor(torch.arange(cells + 1, dtype=torch.float64) * size / cells + 0.5)
     place = torch.arange(size)
@@ -236,11 +236,11 @@ def _boxes(size: int, cells: int) -> Tensor:
     return torch.floor(inside / inside.sum(1, keepdim=True) * 2**22 + 0.5) * inside
 
 
-def box_shrink(images: Tensor, rows: int, columns: int) -> Tensor:
+def shrink_by_boxes(images: Tensor, rows: int, columns: int) -> Tensor:
     """uint8 (N, H, W, C) shrunk as Pillow's BOX filter does: along rows, rounded, then columns."""
     values = images.double()
     for axis, cells in ((2, columns), (1, rows)):
-        boxes = _boxes(images.shape[axis], cells).to(values)
+        boxes = _make_boxes(images.shape[axis], cells).to(values)
         values = torch.tensordot(values, boxes, dims=([axis], [1])).movedim(-1, axis)
         values = torch.floor(values / 2**22 + 0.5)
     return values.to(torch.uint8)

@@ -15,8 +15,8 @@ from torch import Tensor
 from foveapool.robustness.errors import (
     Values,
     as_tensor,
+    average_over,
     divide_safely,
-    mean_over,
     predict_classes,
     refuse_nan,
 )
@@ -33,18 +33,18 @@ from foveapool.robustness.names import (
 TOP = 5
 
 
-def ranks(scores: Values) -> Tensor:
+def rank_classes(scores: Values) -> Tensor:
     """The rank of each class, 1 for the largest score, equal ones in order of class; (..., K).
 
-    >>> ranks([[0.1, 0.7, 0.2, 0.1]])
+    >>> rank_classes([[0.1, 0.7, 0.2, 0.1]])
     tensor([[3, 1, 2, 4]])
     """
-    return _order(as_tensor(scores)).argsort(-1) + 1
+    return _sort_scores(as_tensor(scores)).argsort(-1) + 1
 
 
 def rank_changes(before: Values, after: Values) -> Tensor:
     """sigma: the rank in `after` of the class ranked i = 1, 2, ... in `before`; (..., K)."""
-    return ranks(after).gather(-1, _order(as_tensor(before)))
+    return rank_classes(after).gather(-1, _sort_scores(as_tensor(before)))
 
 
 def top5_distances(sigma: Values) -> Tensor:
@@ -71,7 +71,7 @@ def flip_probability(predictions: Values, noise: bool, difficulty: int = 1) -> f
     >>> flip_probability([[0, 0, 5, 0, 0, 0]], noise=True)
     0.2
     """
-    before, after = _compared(
+    before, after = _pair_frames(
         predict_classes("predictions", predictions, frames=True), noise, difficulty
     )
     return int((before != after).sum()) / after.numel()
@@ -79,12 +79,12 @@ def flip_probability(predictions: Values, noise: bool, difficulty: int = 1) -> f
 
 def top5_distance(scores: Values, noise: bool, difficulty: int = 1) -> float:
     """The mean of `top5_distances` over all compared frames of scores (V, F, K)."""
-    return _mean(top5_distances(_changes("scores", scores, noise, difficulty)))
+    return _mean(top5_distances(_measure_changes("scores", scores, noise, difficulty)))
 
 
 def zipf_distance(scores: Values, noise: bool, difficulty: int = 1) -> float:
     """The mean of `zipf_distances` over all compared frames of scores (V, F, K)."""
-    return _mean(zipf_distances(_changes("scores", scores, noise, difficulty)))
+    return _mean(zipf_distances(_measure_changes("scores", scores, noise, difficulty)))
 
 
 def flip_rates(values: Mapping[str, float], baseline: Mapping[str, float]) -> dict[str, float]:
@@ -98,13 +98,13 @@ def flip_rates(values: Mapping[str, float], baseline: Mapping[str, float]) -> di
     return {name: divide_safely(name, value, baseline[name]) for name, value in values.items()}
 
 
-def over_levels(values: Mapping[str, float]) -> dict[str, float]:
+def average_over_levels(values: Mapping[str, float]) -> dict[str, float]:
     """One value a perturbation: the mean over its noise levels, as Table 3 of the paper has it."""
     found = {}
     for name in ALL_PERTURBATIONS:
         files = list_files(name)
         if any(file in values for file in files):
-            found[name] = mean_over(values, files)
+            found[name] = average_over(values, files)
     return found
 
 
@@ -126,7 +126,7 @@ class FlipTable:
 
     def mfp(self, names: Iterable[str] = ALL_PERTURBATIONS) -> float:
         """The mean flip probability."""
-        return mean_over(self.flip_probability, self._files(names))
+        return average_over(self.flip_probability, self._files(names))
 
     def mfr(self, baseline: FlipTable, names: Iterable[str] = ALL_PERTURBATIONS) -> float:
         """The mean flip rate against a baseline."""
@@ -144,7 +144,7 @@ class FlipTable:
     ) -> float:
         files = self._files(names)
         wanted = {name: values[name] for name in files if name in values}
-        return mean_over(flip_rates(wanted, baseline), files)
+        return average_over(flip_rates(wanted, baseline), files)
 
 
 class FlipRates:
@@ -168,13 +168,13 @@ class FlipRates:
         check_name("perturbation", name, PERTURBATION_FILES)
         noise, given = is_noise(name), as_tensor(predictions)
         guessed = predict_classes(name, given, frames=True)
-        before, after = _compared(guessed, noise, self.difficulty)
+        before, after = _pair_frames(guessed, noise, self.difficulty)
         self._check_metrics(name, with_scores=given.dim() == 3)
         self._add("flip_probability", name, before != after)
         if noise:
             self._add("neighbor_flips", name, guessed[:, :-1] != guessed[:, 1:])
         if given.dim() == 3:
-            sigma = rank_changes(*_compared(given, noise, self.difficulty))
+            sigma = rank_changes(*_pair_frames(given, noise, self.difficulty))
             self._add("top5_distance", name, top5_distances(sigma))
             self._add("zipf_distance", name, zipf_distances(sigma))
 
@@ -201,12 +201,12 @@ class FlipRates:
         return FlipTable(**found, difficulty=self.difficulty)
 
 
-def _order(scores: Tensor) -> Tensor:
+def _sort_scores(scores: Tensor) -> Tensor:
     """The classes from the largest score to the smallest."""
     return scores.argsort(dim=-1, descending=True, stable=True)
 
 
-def _compared(frames: Tensor, noise: bool, difficulty: int) -> tuple[Tensor, Tensor]:
+def _pair_frames(frames: Tensor, noise: bool, difficulty: int) -> tuple[Tensor, Tensor]:
     """The frames (V, F, ...) that are compared, the earlier ones and the later ones."""
     step = 1 if noise else difficulty
     if difficulty < 1 or frames.shape[1] <= step or not len(frames):
@@ -218,7 +218,7 @@ def _compared(frames: Tensor, noise: bool, difficulty: int) -> tuple[Tensor, Ten
     return (frames[:, :1].expand_as(after) if noise else before), after
 
 
-def _changes(name: str, scores: Values, noise: bool, difficulty: int) -> Tensor:
+def _measure_changes(name: str, scores: Values, noise: bool, difficulty: int) -> Tensor:
     """The sigma of all compared frames."""
     given = as_tensor(scores)
     if given.dim() != 3 or not given.is_floating_point():
@@ -226,7 +226,7 @@ def _changes(name: str, scores: Values, noise: bool, difficulty: int) -> Tensor:
             f"{name}: got {given.dtype} {tuple(given.shape)}, wanted scores as floats (V, F, K)"
         )
     refuse_nan(name, given)
-    return rank_changes(*_compared(given, noise, difficulty))
+    return rank_changes(*_pair_frames(given, noise, difficulty))
 
 
 def _mean(values: Tensor) -> float:

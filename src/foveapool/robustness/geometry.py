@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from foveapool.robustness.filters import fold, gaussian
+from foveapool.robustness.filters import fold_index, gaussian
 from foveapool.robustness.quantize import get_scale, to_levels, to_unit
 from foveapool.robustness.rng import Draws
 
@@ -36,7 +36,7 @@ class Move(NamedTuple):
     shift: float = 0.0
 
 
-def affine_sampling(move: Move, height: int, width: int, device: torch.device) -> Sampling:
+def make_affine_sampling(move: Move, height: int, width: int, device: torch.device) -> Sampling:
     """What each pixel reads where a picture is moved; black where that lies outside.
 
     The center lies half a pixel right of and below the middle, and a shear of s also compresses
@@ -62,7 +62,7 @@ def _inverse(move: Move, middle: tuple[float, float]) -> tuple[float, ...]:
     return a, b, a * x + b * y + middle[0], d, e, d * x + e * y + middle[1]
 
 
-def tilt_sampling(
+def make_tilt_sampling(
     degrees: float, depth: float, height: int, width: int, device: torch.device
 ) -> Sampling:
     """What each pixel reads where a picture is tilted about both axes and seen in perspective.
@@ -150,7 +150,7 @@ def _blend(values: Tensor, rows: Tensor, columns: Tensor, down: Tensor, right: T
     result = torch.zeros((), dtype=values.dtype, device=values.device)
     for y, row_share in ((rows, 1 - down), (rows + 1, down)):
         for x, share in ((columns, 1 - right), (columns + 1, right)):
-            pixel = values[image, fold(y, height, "mirror"), fold(x, width, "mirror")]
+            pixel = values[image, fold_index(y, height, "mirror"), fold_index(x, width, "mirror")]
             result = result + pixel * (row_share * share)[..., None]
     return result
 
@@ -177,7 +177,7 @@ def affine(values: Tensor, points: Tensor, moved: Tensor) -> Tensor:
     return _blend(values, rows, columns, down, right)
 
 
-def displaced(values: Tensor, down: Tensor, right: Tensor) -> Tensor:
+def displace(values: Tensor, down: Tensor, right: Tensor) -> Tensor:
     """Float images where each pixel is read `down` and `right` of itself, both (N, H, W).
 
     The edge repeats itself beyond, but within one pixel of it scipy before 1.6 read a blend of
@@ -220,4 +220,4 @@ def elastic_transform(
         gaussian(field, sigma * scale, truncate=3.0, border="reflect") * (alpha * scale**2)
         for field in fields.unbind(1)
     )
-    return to_levels(displaced(values, down.float().double(), right.float().double()))
+    return to_levels(displace(values, down.float().double(), right.float().double()))

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from foveapool.robustness.filters import box_shrink, layer_shape, repeat_pixels
+from foveapool.robustness.filters import layer_shape, repeat_pixels, shrink_by_boxes
 from foveapool.robustness.quantize import divide, to_levels, to_unit
 from foveapool.robustness.rng import Draws
 
@@ -39,7 +39,7 @@ def speckle_noise(images: Tensor, draws: Draws, deviation: float) -> Tensor:
 def pixelate(images: Tensor, draws: Draws, share: float) -> Tensor:
     """Shrunk to that share of 32 pixels, of the image if it is smaller, and enlarged in blocks."""
     rows, columns = (int(side * share) for side in layer_shape(images))
-    return repeat_pixels(box_shrink(images, rows, columns), *images.shape[1:3])
+    return repeat_pixels(shrink_by_boxes(images, rows, columns), *images.shape[1:3])
 
 
 def jpeg_compression(images: Tensor, draws: Draws, quality: int) -> Tensor:

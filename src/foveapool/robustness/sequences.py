@@ -17,15 +17,15 @@ from foveapool.robustness.filters import gaussian, layer_shape, motion_weights, 
 from foveapool.robustness.geometry import (
     Move,
     Sampling,
-    affine_sampling,
+    make_affine_sampling,
+    make_tilt_sampling,
     pixel_rows,
     sample,
-    tilt_sampling,
 )
 from foveapool.robustness.pixels import hsv_to_rgb, rgb_to_hsv
 from foveapool.robustness.quantize import divide, get_scale, to_levels, to_unit
 from foveapool.robustness.rng import Draws
-from foveapool.robustness.weather import lay_snow, lay_water, snow_flakes, wet_places
+from foveapool.robustness.weather import draw_snow_flakes, find_wet_pixels, lay_snow, lay_water
 
 LENGTH = 31
 MOTION_LENGTH = 21
@@ -36,7 +36,7 @@ STEPS = range(-(LENGTH // 2), LENGTH // 2 + 1)
 Frames = Iterator[Tensor]
 
 
-def _drawn(images: Tensor, draws: Sequence[Draws]) -> Tensor:
+def _draw_noise(images: Tensor, draws: Sequence[Draws]) -> Tensor:
     """Normal numbers for all frames but the first, (frames, N, H, W, 3)."""
     shape, device = (LENGTH - 1, *images.shape[1:]), images.device
     # In float32: a CPU draws them five times faster, and half of every level is cut off anyway.
@@ -48,7 +48,7 @@ def gaussian_noise(images: Tensor, draws: Sequence[Draws], deviation: float) -> 
     """The clean images, then frames with fresh noise each."""
     yield images
     values = to_unit(images, torch.float32)
-    for noise in _drawn(images, draws):
+    for noise in _draw_noise(images, draws):
         yield to_levels(noise.mul_(deviation).add_(values))
 
 
@@ -56,7 +56,7 @@ def speckle_noise(images: Tensor, draws: Sequence[Draws], deviation: float) -> F
     """As Gaussian noise, in proportion to the value of each pixel."""
     yield images
     values = to_unit(images, torch.float32)
-    for noise in _drawn(images, draws):
+    for noise in _draw_noise(images, draws):
         yield to_levels(noise.mul_(deviation).mul_(values).add_(values))
 
 
@@ -72,10 +72,10 @@ def shot_noise(images: Tensor, draws: Sequence[Draws], photons: float) -> Frames
 def motion_blur(images: Tensor, radius: float, sigma: float) -> Frames:
     """Smeared from the left, from above, at last from the right: 9 degrees a frame."""
     for i in range(MOTION_LENGTH):
-        yield _blown(images, radius, sigma, 9 * (i - 20))
+        yield _blow(images, radius, sigma, 9 * (i - 20))
 
 
-def _blown(images: Tensor, radius: float, sigma: float, degrees: float) -> Tensor:
+def _blow(images: Tensor, radius: float, sigma: float, degrees: float) -> Tensor:
     """`motion.motion_blur` along one direction for all images, for which slices are enough."""
     height, width = images.shape[1:3]
     scale = get_scale(images)
@@ -103,7 +103,7 @@ def zoom_blur(images: Tensor, step: float) -> Frames:
     """The mean of ever more enlarged images, from the clean ones on."""
     yield images
     total = to_unit(images, torch.float32)
-    zooms = _moved(images, [Move(scale=1 + step * i) for i in range(1, LENGTH)])
+    zooms = _move(images, [Move(scale=1 + step * i) for i in range(1, LENGTH)])
     for i, zoomed in enumerate(zooms, 2):
         total = total + to_unit(zoomed, torch.float32)
         yield to_levels(divide(total, i))
@@ -111,38 +111,40 @@ def zoom_blur(images: Tensor, step: float) -> Frames:
 
 def translate(images: Tensor, first: int) -> Frames:
     """Shifted to the right, from `first` on, by one pixel a frame whatever the size."""
-    return _moved(images, [Move(shift=first + i) for i in range(TRANSLATE_LENGTH)])
+    return _move(images, [Move(shift=first + i) for i in range(TRANSLATE_LENGTH)])
 
 
 def rotate(images: Tensor, step: float) -> Frames:
     """Turned from left to right by `step` degrees a frame."""
-    return _moved(images, [Move(angle=step * i) for i in STEPS])
+    return _move(images, [Move(angle=step * i) for i in STEPS])
 
 
 def scale(images: Tensor, percent: float) -> Frames:
     """From smaller to larger by so many percent a frame."""
-    return _moved(images, [Move(scale=(100 + percent * i) / 100) for i in STEPS])
+    return _move(images, [Move(scale=(100 + percent * i) / 100) for i in STEPS])
 
 
 def shear(images: Tensor, step: float) -> Frames:
     """Sheared from one side to the other by `step` degrees a frame."""
-    return _moved(images, [Move(shear=step * i) for i in STEPS])
+    return _move(images, [Move(shear=step * i) for i in STEPS])
 
 
 def tilt(images: Tensor, step: float) -> Frames:
     """Tilted about both axes, from one side to the other by `step` degrees a frame."""
     height, width = images.shape[1:3]
     depth = get_scale(images)
-    samplings = (tilt_sampling(step * i, depth, height, width, images.device) for i in STEPS)
-    return _sampled(images, samplings, rounded=True)
+    samplings = (make_tilt_sampling(step * i, depth, height, width, images.device) for i in STEPS)
+    return _sample_frames(images, samplings, rounded=True)
 
 
-def _moved(images: Tensor, moves: Sequence[Move]) -> Frames:
+def _move(images: Tensor, moves: Sequence[Move]) -> Frames:
     height, width = images.shape[1:3]
-    return _sampled(images, (affine_sampling(m, height, width, images.device) for m in moves))
+    return _sample_frames(
+        images, (make_affine_sampling(m, height, width, images.device) for m in moves)
+    )
 
 
-def _sampled(images: Tensor, samplings: Iterator[Sampling], rounded: bool = False) -> Frames:
+def _sample_frames(images: Tensor, samplings: Iterator[Sampling], rounded: bool = False) -> Frames:
     n, height, width, channels = images.shape
     pixels = pixel_rows(images)
     for sampling in samplings:
@@ -175,9 +177,9 @@ def snow(
     """One layer of snow an image, blown from ever further left: 4 degrees a frame."""
     shape = layer_shape(images)
     values = mean + deviation * torch.stack([each.normal(*shape) for each in draws])
-    flakes = snow_flakes(images, values, zoom, threshold)
+    flakes = draw_snow_flakes(images, values, zoom, threshold)
     for i in range(LENGTH):
-        yield lay_snow(images, _blown(flakes, radius, sigma, 4 * i - 150), blend)
+        yield lay_snow(images, _blow(flakes, radius, sigma, 4 * i - 150), blend)
 
 
 def spatter(
@@ -196,7 +198,7 @@ def spatter(
     """
     shape = layer_shape(images)
     values = mean + deviation * torch.stack([each.normal(*shape) for each in draws])
-    layer = wet_places(values, sigma, threshold)
+    layer = find_wet_pixels(values, sigma, threshold)
     for _ in range(LENGTH):
         yield lay_water(images, layer, strength, reproduce)
         above = torch.nn.functional.pad(layer, (0, 0, 1, 0))[:, :-1]

@@ -60,7 +60,9 @@ def open_corruption(
     if severity not in there:
         raise ValueError(f"severity: got {severity!r}, wanted one of {there} in {folder}")
     path = array_path(folder, name)
-    array = _open(path, count * len(there), ("H", "W", 3), f"{len(there)} blocks of {count} images")
+    array = _open_array(
+        path, count * len(there), ("H", "W", 3), f"{len(there)} blocks of {count} images"
+    )
     first = count * there.index(severity)
     return array[first : first + count]
 
@@ -70,14 +72,16 @@ def open_perturbation(
 ) -> np.ndarray:
     """The sequences of `count` images, uint8 (count, frames, H, W, 3), mapped from their file."""
     path = array_path(folder, name)
-    return _open(path, count, (frames, "H", "W", 3), f"a sequence for each of {count} images")
+    return _open_array(path, count, (frames, "H", "W", 3), f"a sequence for each of {count} images")
 
 
 def read_labels(folder: str | os.PathLike[str], count: int) -> Tensor:
     """The labels of the `count` images of a corrupted set, int64 (count,)."""
     path = array_path(folder, LABELS)
     blocks = len(_severities(folder))
-    array = _open(path, count * blocks, (), f"{blocks} times the labels of {count} images", "iu")
+    array = _open_array(
+        path, count * blocks, (), f"{blocks} times the labels of {count} images", "iu"
+    )
     labels = torch.from_numpy(array.astype(np.int64)).view(blocks, count)
     if not torch.equal(labels, labels[:1].expand_as(labels)):
         raise ValueError(
@@ -87,7 +91,7 @@ def read_labels(folder: str | os.PathLike[str], count: int) -> Tensor:
     return labels[0]
 
 
-def _open(
+def _open_array(
     path: Path, rows: int, row: tuple[int | str, ...], meaning: str, kinds: str = ""
 ) -> np.ndarray:
     """The array of a .npy file, mapped for reading only and checked; nothing is unpickled.
@@ -121,10 +125,10 @@ def _open(
 
 def _severities(folder: str | os.PathLike[str]) -> tuple[int, ...]:
     """The severities whose blocks the files hold: all five unless the set says otherwise."""
-    return tuple((generated(folder) or {}).get("severities", SEVERITIES))
+    return tuple((read_generated(folder) or {}).get("severities", SEVERITIES))
 
 
-def generated(folder: str | os.PathLike[str]) -> dict[str, Any] | None:
+def read_generated(folder: str | os.PathLike[str]) -> dict[str, Any] | None:
     """What a set says of how it was generated here; None if it does not."""
     path = Path(folder) / GENERATED
     if not path.is_file():
@@ -189,7 +193,9 @@ def generate_corruptions(
     _check_labels(labels, len(images))
     chosen, severities = corruption_names(names), check_severities(severities)
     folder, count, length = Path(folder), len(images), block_length(images)
-    with _claimed(folder, _facts(images, seed, kind="corruptions", severities=severities)):
+    with _claim_folder(
+        folder, _make_facts(images, seed, kind="corruptions", severities=severities)
+    ):
         if not array_path(folder, LABELS).exists():
             with new_array(array_path(folder, LABELS), (len(severities) * count,)) as append:
                 append(np.tile(labels.cpu().numpy().astype(np.uint8), len(severities)))
@@ -226,7 +232,9 @@ def generate_perturbations(
     """
     check_images(images)
     chosen, folder = perturbation_names(names), Path(folder)
-    with _claimed(folder, _facts(images, seed, kind="perturbations", reproduce=reproduce)):
+    with _claim_folder(
+        folder, _make_facts(images, seed, kind="perturbations", reproduce=reproduce)
+    ):
         missing = [name for name in chosen if not array_path(folder, name).exists()]
         done = 0
         total = len(images) * sum(PERTURBATIONS[name].frames for name in missing)
@@ -254,7 +262,7 @@ def _check_labels(labels: Tensor, count: int) -> None:
         )
 
 
-def _facts(images: Tensor, seed: int, **more: Any) -> dict[str, Any]:
+def _make_facts(images: Tensor, seed: int, **more: Any) -> dict[str, Any]:
     """What two generations must share to fill one folder."""
     checksum = zlib.crc32(images.cpu().contiguous().numpy().data)
     shape = list(images.shape)
@@ -263,14 +271,14 @@ def _facts(images: Tensor, seed: int, **more: Any) -> dict[str, Any]:
 
 
 @contextmanager
-def _claimed(folder: Path, facts: dict[str, Any]) -> Iterator[None]:
+def _claim_folder(folder: Path, facts: dict[str, Any]) -> Iterator[None]:
     """The folder for this process alone, made if there is none, its set being the one of `facts`.
 
     What a killed process left of a file is swept away.
     """
     with hold_lock(folder / ".lock"):
         clear_leftovers(folder / "*.npy")
-        known = generated(folder)
+        known = read_generated(folder)
         if known is None:
             if strangers := sorted(path.name for path in folder.glob("*.npy")):
                 raise ValueError(

@@ -12,15 +12,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from foveapool.robustness.blur import clipped_zoom
+from foveapool.robustness.blur import zoom_and_clip
 from foveapool.robustness.filters import (
     canny,
     correlate,
-    distance_to,
-    equalise,
+    equalize,
     gaussian,
     layer_shape,
     magnify,
+    measure_distance_to,
     motion_blur,
     resize,
 )
@@ -28,7 +28,7 @@ from foveapool.robustness.quantize import get_scale, to_levels, to_unit
 from foveapool.robustness.rng import Draws
 
 
-def fog_maps(draws: Draws, count: int, size: int, decay: float) -> Tensor:
+def draw_fog_maps(draws: Draws, count: int, size: int, decay: float) -> Tensor:
     """Clouds (count, size, size) from 0 to 1; size: a power of two.
 
     From step to step the noise falls by the square of `decay`: the authors draw it between minus
@@ -64,7 +64,7 @@ def fog(images: Tensor, draws: Draws, strength: float, decay: float) -> Tensor:
     """
     count, height, width = images.shape[:3]
     size = 1 << (max(height, width) - 1).bit_length()
-    maps = fog_maps(draws, count, size, decay)[:, :height, :width, None]
+    maps = draw_fog_maps(draws, count, size, decay)[:, :height, :width, None]
     values = to_unit(images)
     brightest = values.amax((1, 2, 3), keepdim=True)
     return to_levels((values + strength * maps) * brightest / (brightest + strength))
@@ -87,30 +87,30 @@ _LIKE = (
 )
 
 
-def frost_pictures(folder: Path | str | None, scale: float) -> Sequence[Tensor]:
+def load_frost_pictures(folder: Path | str | None, scale: float) -> Sequence[Tensor]:
     """uint8 pictures (H, W, 3) of ice for images `scale` times 32 pixels long.
 
     folder: where .png and .jpg files of ice lie; None looks for those of `imagecorruptions`, and
     draws pictures if it is not installed, with a warning.
     """
-    place = _installed() if folder is None else Path(folder).expanduser()
+    place = _find_installed() if folder is None else Path(folder).expanduser()
     if place is None:
         warnings.warn(
             "frost: no pictures of ice, so they are drawn: results come near the authors', not "
             "equal to them. Give frost_folder=, or install imagecorruptions, which has theirs",
             stacklevel=3,
         )
-        return drawn_frost(scale)
+        return draw_frost(scale)
     if not place.is_dir():
         raise FileNotFoundError(f"frost_folder: {place} is no folder, wanted one of .png and .jpg")
     files = sorted(path for path in place.iterdir() if path.suffix.lower() in _ENDINGS)
     files = [path for path in files if path.name != _UNSEEN]
     if not files:
         raise FileNotFoundError(f"frost_folder: no .png or .jpg in {place}, wanted pictures of ice")
-    return [_picture(path, path.stat().st_mtime_ns, _SHRINK * scale) for path in files]
+    return [_read_picture(path, path.stat().st_mtime_ns, _SHRINK * scale) for path in files]
 
 
-def _installed() -> Path | None:
+def _find_installed() -> Path | None:
     """The pictures of the package imagecorruptions, found without importing it."""
     package = importlib.util.find_spec("imagecorruptions")
     if package is None or package.origin is None:
@@ -121,7 +121,7 @@ def _installed() -> Path | None:
 
 # The time of the last change is there to read a changed file again.
 @lru_cache(maxsize=32)
-def _picture(path: Path, changed: int, factor: float) -> Tensor:
+def _read_picture(path: Path, changed: int, factor: float) -> Tensor:
     try:
         from PIL import Image
     except ImportError as error:
@@ -134,12 +134,12 @@ def _picture(path: Path, changed: int, factor: float) -> Tensor:
 
 
 @lru_cache(maxsize=4)
-def drawn_frost(scale: float) -> tuple[Tensor, ...]:
+def draw_frost(scale: float) -> tuple[Tensor, ...]:
     """Five pictures as `frost_pictures` gives them, of needles and haze; always the same ones."""
-    return tuple(magnify(_drawn(*like), scale) for like in _LIKE)
+    return tuple(magnify(_draw_ice(*like), scale) for like in _LIKE)
 
 
-def _drawn(height: int, width: int, color: tuple[float, ...], spread: float) -> Tensor:
+def _draw_ice(height: int, width: int, color: tuple[float, ...], spread: float) -> Tensor:
     draws = Draws("cpu", "frost", *color)
     # Drawn wider by the length of a needle, since needles pile up at the edges.
     length = 20
@@ -181,12 +181,12 @@ def frost(
     return (share * images.double() + ice_share * ice.double()).clamp(0, 255).to(torch.uint8)
 
 
-def snow_flakes(images: Tensor, values: Tensor, zoom: float, threshold: float) -> Tensor:
+def draw_snow_flakes(images: Tensor, values: Tensor, zoom: float, threshold: float) -> Tensor:
     """Grey uint8 flakes (N, H, W) for the images: `values` enlarged, kept where they reach far.
 
     values: (N, *layer_shape(images)) random numbers, one drawn layer an image.
     """
-    flakes = clipped_zoom(values, zoom)
+    flakes = zoom_and_clip(values, zoom)
     flakes = torch.where(flakes < threshold, 0.0, flakes).clamp(0, 1)
     return to_levels(resize(flakes, *images.shape[1:3]))
 
@@ -220,7 +220,7 @@ def snow(
     values = mean + deviation * draws.normal(len(images), *layer_shape(images))
     angles = 90 * draws.uniform(len(images)) - 135
     scale = get_scale(images)
-    flakes = snow_flakes(images, values, zoom, threshold)
+    flakes = draw_snow_flakes(images, values, zoom, threshold)
     blown = motion_blur(flakes, scale * radius, scale * sigma, angles)
     return lay_snow(images, blown, blend)
 
@@ -232,17 +232,17 @@ _MUD = (63, 42, 20)
 _LIGHT = ((-2.0, -1.0, 0.0), (-1.0, 1.0, 1.0), (0.0, 1.0, 2.0))
 
 
-def wet_places(values: Tensor, sigma: float, threshold: float) -> Tensor:
+def find_wet_pixels(values: Tensor, sigma: float, threshold: float) -> Tensor:
     """(N, rows, columns) random numbers smoothed, and 0 where they stay below the threshold."""
     layer = gaussian(values, sigma)
     return torch.where(layer < threshold, 0.0, layer)
 
 
-def _relief(levels: Tensor) -> Tensor:
+def _make_relief(levels: Tensor) -> Tensor:
     """How strongly drops with these uint8 levels catch the light, as whole levels in float32."""
     box = torch.full((3, 3), 1 / 9, dtype=torch.float64)
-    distance = distance_to(canny(levels, 50, 150), cap=20)
-    heights = equalise(correlate(distance.double(), box).float().to(torch.uint8))
+    distance = measure_distance_to(canny(levels, 50, 150), cap=20)
+    heights = equalize(correlate(distance.double(), box).float().to(torch.uint8))
     lit = correlate(heights.double(), torch.tensor(_LIGHT)).clamp(0, 255)
     return correlate(lit, box).round().float()
 
@@ -255,7 +255,7 @@ def lay_water(images: Tensor, layer: Tensor, strength: float, reproduce: bool = 
     """
     # Above 1 the authors' bytes wrap round.
     levels = (layer * 255).long().remainder(256).to(torch.uint8)
-    water = levels.float() * _relief(levels)
+    water = levels.float() * _make_relief(levels)
     brightest = water.amax((1, 2), keepdim=True)
     dry = brightest == 0
     water = torch.where(dry, 0.0, water / brightest * strength)
@@ -286,7 +286,7 @@ def spatter(
 ) -> Tensor:
     """Drops of "water" of that strength, or of "mud" whose rims are `strength` pixels soft."""
     values = mean + deviation * draws.normal(len(images), *layer_shape(images))
-    layer = wet_places(values, sigma, threshold)
+    layer = find_wet_pixels(values, sigma, threshold)
     if kind == "water":
         return lay_water(images, layer, strength)
     return lay_mud(images, layer, threshold, strength)

@@ -67,7 +67,7 @@ class RunFolder:
         """
         if not self.path.exists():
             return None
-        saved, facts, position = _read(self.path)
+        saved, facts, position = _read_checkpoint(self.path)
         there, here = facts["configuration"], self.configuration
         if STRUCTURE in here and facts.get("torch") != torch.__version__:
             # Another version of torch may print the same network in other words.
@@ -77,7 +77,7 @@ class RunFolder:
                 f"{self.folder}: holds a training of another configuration: {'; '.join(found)}. "
                 f"Choose another folder, or {_AFRESH}"
             )
-        if (begun := _device(saved)) != (device := _device(tensors)):
+        if (begun := _get_device(saved)) != (device := _get_device(tensors)):
             raise ValueError(
                 f"{self.path}: got {device} to go on with, wanted {begun}, where it was begun: "
                 f"choose the device {begun!r}, or remove {self.folder} to train it afresh"
@@ -123,7 +123,7 @@ def load_weights(
     and the `seed` that they are taken for: ValueError where they were trained with others.
     """
     path = Path(folder) / CHECKPOINT
-    saved, facts, position = _read(path)
+    saved, facts, position = _read_checkpoint(path)
     asked = {} if data is None else describe_images(data)
     asked |= {} if seed is None else {"seed": seed}
     trained = {key: facts["configuration"].get(key) for key in asked}
@@ -147,7 +147,7 @@ def load_weights(
     return position
 
 
-def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any], Position]:
+def _read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any], Position]:
     """What a checkpoint holds; UnusableCheckpoint where it is not whole.
 
     OSError where it is not given to us: too many open files, say, tell nothing about it.
@@ -170,7 +170,7 @@ def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any], Position]:
         raise UnusableCheckpoint(str(error)) from error
 
 
-def _device(tensors: Mapping[str, Tensor]) -> str:
+def _get_device(tensors: Mapping[str, Tensor]) -> str:
     """The kind of device that a training's state belongs to, by its generators of noise."""
     return "cuda" if "noise/cuda" in tensors else "cpu"
 
@@ -205,8 +205,8 @@ def describe_configuration(
         "seed": seed,
         "network": type(network).__name__,
         "network.parameters": sum(p.numel() for p in network.parameters()),
-        STRUCTURE: _digest([json.dumps(sorted(tensors)).encode(), str(network).encode()]),
-        "network.start": _digest(_bytes(tensor) for tensor in tensors.values()),
+        STRUCTURE: _digest_parts([json.dumps(sorted(tensors)).encode(), str(network).encode()]),
+        "network.start": _digest_parts(_to_bytes(tensor) for tensor in tensors.values()),
         "data": data.name,
         "data.train": len(data.train),
         "data.test": len(data.test),
@@ -222,8 +222,8 @@ def describe_images(data: DataSet) -> dict[str, Any]:
     """
     return {
         "data.normalisation": data.normalization,
-        "data.content": _digest(
-            _bytes(tensor)
+        "data.content": _digest_parts(
+            _to_bytes(tensor)
             for part in (data.train, data.test)
             for tensor in (part.images, part.labels)
         ),
@@ -240,11 +240,11 @@ def list_differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[
     ]
 
 
-def _bytes(tensor: Tensor) -> memoryview:
+def _to_bytes(tensor: Tensor) -> memoryview:
     return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
 
 
-def _digest(parts: Iterable[bytes | memoryview]) -> str:
+def _digest_parts(parts: Iterable[bytes | memoryview]) -> str:
     digest = hashlib.blake2b(digest_size=8)
     for part in parts:
         digest.update(part)

@@ -80,11 +80,11 @@ def train(
     _check_counts(evaluate_every=evaluate_every, checkpoint_steps=checkpoint_steps)
     workers = Workers.current()
     with ExitStack() as stack:
-        stack.enter_context(_memory_errors_explained(recipe))
+        stack.enter_context(_explain_memory_errors(recipe))
         stack.enter_context(torch.random.fork_rng([target] if target.type == "cuda" else []))
         if target.type == "cuda":
             stack.enter_context(torch.cuda.device(target))
-        _seed(seed, target)
+        _set_seed(seed, target)
         state = TrainingState(network, data, recipe, seed, target, workers)
         stack.callback(state.release)
         run = None
@@ -251,7 +251,7 @@ class _Loop:
             self.progress(Progress(done, epochs * steps, epochs, last))
 
 
-def _seed(seed: int, device: torch.device) -> None:
+def _set_seed(seed: int, device: torch.device) -> None:
     """As `torch.manual_seed`, without a hand on the generators of devices that are not in use."""
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":
@@ -259,7 +259,7 @@ def _seed(seed: int, device: torch.device) -> None:
 
 
 @contextmanager
-def _memory_errors_explained(recipe: Recipe) -> Iterator[None]:
+def _explain_memory_errors(recipe: Recipe) -> Iterator[None]:
     try:
         yield
     except torch.OutOfMemoryError as error:

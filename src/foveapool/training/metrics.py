@@ -33,14 +33,14 @@ class Metrics:
 
     def __init__(self, folder: Path, history: Sequence[EpochRecord], tensorboard: bool) -> None:
         self.path = folder / METRICS
-        self._writer = _summary_writer(folder, len(history) + 1) if tensorboard else None
+        self._writer = _open_summary_writer(folder, len(history) + 1) if tensorboard else None
         # What a killed process wrote beyond its last checkpoint will happen again.
-        write_text(self.path, "".join(_line(record) for record in history))
+        write_text(self.path, "".join(_format_line(record) for record in history))
 
     def add(self, record: EpochRecord) -> None:
         """Adds an epoch."""
         with open(self.path, "a") as file:
-            file.write(_line(record))
+            file.write(_format_line(record))
         if self._writer is not None:
             self._writer.add_scalar("loss/train", record.loss, record.epoch)
             self._writer.add_scalar("learning rate", record.lr, record.epoch)
@@ -54,11 +54,11 @@ class Metrics:
             self._writer.close()
 
 
-def _line(record: EpochRecord) -> str:
+def _format_line(record: EpochRecord) -> str:
     return json.dumps(asdict(record)) + "\n"
 
 
-def _summary_writer(folder: Path, first_epoch: int) -> Any:
+def _open_summary_writer(folder: Path, first_epoch: int) -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:

@@ -138,7 +138,7 @@ def build_optimizer(network: nn.Module, recipe: Recipe, device: torch.device) ->
     Its rates are 0 until `set_rate`. Linear poolings are a group of their own where the recipe
     has another rate for them.
     """
-    parts = _parts(network, recipe.pooling_rate)
+    parts = _group_by_rate(network, recipe.pooling_rate)
     if not parts:
         raise ValueError("network: got no trainable parameter, wanted some to train")
     on_gpu = device.type == "cuda"
@@ -168,7 +168,7 @@ def build_optimizer(network: nn.Module, recipe: Recipe, device: torch.device) ->
     return optimizer
 
 
-def _parts(network: nn.Module, pooling_rate: float) -> dict[float, list[nn.Parameter]]:
+def _group_by_rate(network: nn.Module, pooling_rate: float) -> dict[float, list[nn.Parameter]]:
     """The trainable parameters, each once, by the factor of their rate."""
     poolings = [module for module in network.modules() if isinstance(module, LinearPool2d)]
     pooled = {id(parameter) for pooling in poolings for parameter in pooling.parameters()}

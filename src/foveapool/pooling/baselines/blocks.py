@@ -124,7 +124,7 @@ def _mix_max_and_average(maps: Tensor, strides: tuple[int, int], share: Tensor) 
     return share * largest + (1 - share) * average
 
 
-def _filter_matrix(taps: Sequence[int], inputs: int, outputs: int, stride: int) -> Tensor:
+def _make_filter_matrix(taps: Sequence[int], inputs: int, outputs: int, stride: int) -> Tensor:
     """A filter, divided by its sum, at every `stride`-th of `inputs` pixels, (outputs, inputs).
 
     The border is reflected, as often as a short axis needs; one pixel is repeated.
@@ -167,7 +167,7 @@ class BlurPool(Baseline):
     ) -> None:
         super().__init__(channels, in_shape, out_shape, components)
         sizes = zip(self.filtered_shape(), self.out_shape, self.strides, strict=True)
-        rows, columns = (_filter_matrix(self.taps, *each) for each in sizes)
+        rows, columns = (_make_filter_matrix(self.taps, *each) for each in sizes)
         self.register_buffer("rows", rows, persistent=False)
         self.register_buffer("columns", columns, persistent=False)
 

@@ -32,7 +32,7 @@ class PolyphasePool(Baseline):
 
         A pooling of no kind of its own takes the first phase, as a strided layer does.
         """
-        return _one_hot_of_largest(maps.new_zeros(len(maps), self.phases), maps.dtype)
+        return _mark_largest(maps.new_zeros(len(maps), self.phases), maps.dtype)
 
     def follower(self, channels: int) -> PolyphasePool:
         """A pooling for the shortcut, to be called with the choice of this one.
@@ -67,7 +67,7 @@ class PolyphasePool(Baseline):
         return self.repeat_channels(kept.to(maps.dtype))
 
 
-def _one_hot_of_largest(scores: Tensor, dtype: torch.dtype) -> Tensor:
+def _mark_largest(scores: Tensor, dtype: torch.dtype) -> Tensor:
     """1 at each row's largest score, at the first of equal ones, and 0 elsewhere."""
     places = torch.arange(scores.shape[1], device=scores.device)
     return (scores.argmax(1, keepdim=True) == places).to(dtype)
@@ -84,7 +84,7 @@ class AdaptivePolyphasePool(PolyphasePool):
         phases = self.split_phases(maps.detach())
         # bfloat16 has 8 bits: sums of squares need the wider type.
         wide = torch.promote_types(maps.dtype, torch.float32)
-        return _one_hot_of_largest(phases.to(wide).square().sum((1, 2, 3)), maps.dtype)
+        return _mark_largest(phases.to(wide).square().sum((1, 2, 3)), maps.dtype)
 
 
 class LearnedPolyphasePool(PolyphasePool):
@@ -142,6 +142,6 @@ class LearnedPolyphasePool(PolyphasePool):
         """In training a random mix of the phases, in evaluation one 1 in each row, (B, n)."""
         scores = self.score(maps)
         if not self.training:
-            return _one_hot_of_largest(scores, maps.dtype)
+            return _mark_largest(scores, maps.dtype)
         noise = -torch.empty_like(scores).exponential_().log()
         return ((scores + noise) / self.temperature).softmax(-1)

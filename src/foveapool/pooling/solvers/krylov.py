@@ -16,12 +16,12 @@ from foveapool.pooling.solvers.pencil import (
     Eigenpairs,
     Pencil,
     Preconditioner,
-    orthonormal,
-    relative,
-    ritz,
-    shift_,
-    times,
-    unit,
+    compute_relative_error,
+    multiply_rows,
+    orthonormalize,
+    scale_to_unit,
+    shift_diagonal_,
+    solve_ritz,
 )
 from foveapool.pooling.solvers.reference import solve_dense
 
@@ -48,14 +48,14 @@ def solve_krylov(
     if pencil.size <= 2 * largest:
         return solve_dense(pencil, components)
     if start is None:
-        start = random_rows(pencil, 2 * components)
+        start = draw_random_rows(pencil, 2 * components)
     missing = components + 1 - start.shape[1]
     if missing > 0:
-        start = torch.cat((start, random_rows(pencil, missing)), 1)
+        start = torch.cat((start, draw_random_rows(pencil, missing)), 1)
     # One row gets a share in every eigenvector. Where places know nothing of each other, a search
     # that starts near the center, or from another answer, would never hear of the others.
-    start = unit(start)
-    start[:, components] += GRAIN * unit(random_rows(pencil, 1))[:, 0]
+    start = scale_to_unit(start)
+    start[:, components] += GRAIN * scale_to_unit(draw_random_rows(pencil, 1))[:, 0]
     try:
         # Lanczos' first round wants more directions than an A of low rank has.
         rank = pencil.matrices.rank or pencil.size
@@ -83,7 +83,7 @@ def _iterate(
     """The best pairs found, and for which places (b,) they are good enough."""
     space = _Space(pencil, largest)
     space.add(start[:, : largest // 2])
-    direction, filler = _Directions(pencil), random_rows(pencil, components)
+    direction, filler = _Directions(pencil), draw_random_rows(pencil, components)
     steps = FIRST_STEPS
     for searched in range(ROUNDS):
         pairs, residual, error = space.rayleigh_ritz(components)
@@ -102,7 +102,7 @@ def _iterate(
     return pairs, finished
 
 
-def random_rows(pencil: Pencil, count: int) -> Tensor:
+def draw_random_rows(pencil: Pencil, count: int) -> Tensor:
     """Starting rows for a problem of which nothing is known, the same on every device."""
     generator = torch.Generator().manual_seed(0)
     rows = torch.randn(count, pencil.size, generator=generator, dtype=torch.float64)
@@ -126,22 +126,22 @@ class _Directions:
         rows = residual.new_empty(batch, steps * components, size, dtype=torch.float32)
         scale = self._precondition.scale[:, None, :]
         between, within = self._pencil.matrices.single
-        image = unit(residual).float()
+        image = scale_to_unit(residual).float()
         for step in range(steps):
             first, last = step * components, (step + 1) * components
             # Rows are kept in the preconditioner's coordinates, in which the metric is near enough
             # to the plain one that orthogonal rows stay far from dependent.
-            fresh = unit(self._precondition(image))
+            fresh = scale_to_unit(self._precondition(image))
             if first:
                 before = rows[:, :first]
-                fresh = orthonormal(fresh - (fresh @ before.mT) @ before)
+                fresh = orthonormalize(fresh - (fresh @ before.mT) @ before)
             rows[:, first:last] = fresh
             if step < steps - 1:
                 fresh = fresh * scale
-                image = times(fresh, between)
+                image = multiply_rows(fresh, between)
                 # An exact inverse would give (B + D) fresh back as the row it came from.
                 if not self._precondition.exact:
-                    metric = times(fresh, within).addcmul_(fresh, self._diagonal)
+                    metric = multiply_rows(fresh, within).addcmul_(fresh, self._diagonal)
                     image -= values[..., None].float() * metric
         return rows.double() * scale
 
@@ -171,7 +171,7 @@ class _Space:
         for _ in range(min(self.rounds, 2)):
             overlap = (rows @ known[2].mT).mT
             rows = rows - torch.cholesky_solve(overlap, self.factor).mT @ known[0]
-            rows = orthonormal(rows * self.weight) / self.weight
+            rows = orthonormalize(rows * self.weight) / self.weight
         self.rounds += 1
         self.used = last = first + rows.shape[1]
         fresh = self.memory[:, :, first:last]
@@ -184,12 +184,12 @@ class _Space:
     def rayleigh_ritz(self, components: int) -> tuple[Eigenpairs, Tensor, Tensor]:
         """The best pairs in the space, their residuals (b, k, n), and how large these are."""
         between, metric = self.gram[:, :, : self.used, : self.used]
-        self.factor = torch.linalg.cholesky(shift_(metric.clone()))
-        values, self.basis = ritz(between, self.factor)
+        self.factor = torch.linalg.cholesky(shift_diagonal_(metric.clone()))
+        values, self.basis = solve_ritz(between, self.factor)
         values = values[:, : components + 1]
         rows, image, metric = self.basis[:, :components] @ self.memory[:, :, : self.used]
         residual = image - values[:, :components, None] * metric
-        return Eigenpairs(values, rows), residual, relative(residual, image)
+        return Eigenpairs(values, rows), residual, compute_relative_error(residual, image)
 
     def restart(self, keep: int) -> None:
         """Shrinks the space to its best `keep` rows."""
@@ -197,4 +197,4 @@ class _Space:
         self.used = keep
         rows = self.memory[0, :, :keep]
         self.gram[:, :, :keep, :keep] = rows @ self.memory[1:, :, :keep].mT
-        self.factor = torch.linalg.cholesky(shift_(self.gram[1, :, :keep, :keep].clone()))
+        self.factor = torch.linalg.cholesky(shift_diagonal_(self.gram[1, :, :keep, :keep].clone()))

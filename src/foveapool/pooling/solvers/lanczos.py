@@ -15,12 +15,12 @@ from torch import Tensor
 from foveapool.pooling.solvers.pencil import (
     Eigenpairs,
     Pencil,
-    orthonormal,
-    relative,
-    ritz,
-    times,
-    unit,
-    unit_metric,
+    compute_relative_error,
+    multiply_rows,
+    orthonormalize,
+    scale_metric_to_unit,
+    scale_to_unit,
+    solve_ritz,
 )
 
 # Directions a starting row in the first round, and a component in the later ones.
@@ -41,7 +41,7 @@ def iterate_lanczos(
     """The best pairs found, and for which places (b,) they are good enough."""
     start = start[:, : components + 2]
     space = _Space(pencil, components, start.shape[1])
-    space.grow(times(start.float(), pencil.matrices.single[0]), FIRST_STEPS)
+    space.grow(multiply_rows(start.float(), pencil.matrices.single[0]), FIRST_STEPS)
     values = pencil.diagonal.new_zeros(pencil.batch, components + 1)
     rows = pencil.diagonal.new_empty(pencil.batch, components + 1, pencil.size)
     finished = torch.zeros(pencil.batch, dtype=torch.bool)
@@ -61,7 +61,7 @@ def iterate_lanczos(
             if len(left) == 0:
                 break
             found = space.keep(chosen)
-        space.grow(unit(found.residual).float(), LATER_STEPS)
+        space.grow(scale_to_unit(found.residual).float(), LATER_STEPS)
     last = rows[:, components:]
     length = (last * pencil.times_metric(last)).sum(-1)
     values[:, components:] = (last * pencil.times_between(last)).sum(-1) / length
@@ -89,7 +89,9 @@ class _Found:
     def good(self, tolerance: float) -> Tensor:
         """For which places (b,) the components are eigenvectors, and not the same one twice."""
         double = (self.rows @ self.metric.mT).tril(-1).abs() > SAME
-        return (relative(self.residual, self.image) <= tolerance).all(1) & ~double.any((1, 2))
+        return (compute_relative_error(self.residual, self.image) <= tolerance).all(
+            1
+        ) & ~double.any((1, 2))
 
     def part(self, chosen: Tensor) -> _Found:
         return _Found(*(one[chosen] for one in vars(self).values()))
@@ -118,10 +120,10 @@ class _Space:
             if first:
                 known = self.memory[0, :, :first]
                 fresh = torch.baddbmm(fresh, fresh @ known.mT, known, alpha=-1)
-            fresh = orthonormal(fresh)
+            fresh = orthonormalize(fresh)
             rows = torch.linalg.solve_triangular(self.factor.mT, fresh.mT, upper=True).mT
             rows = rows * self.scale
-            image = times(rows, self.pencil.matrices.single[0])
+            image = multiply_rows(rows, self.pencil.matrices.single[0])
             part = self.memory[:, :, first:last]
             part[0], part[1], part[2] = fresh, rows, image
             self.used = last
@@ -129,7 +131,7 @@ class _Space:
     def answer(self) -> _Found:
         """The best components in the space, which shrinks to them and a few spare rows."""
         k, rows = self.components, self.memory[1, :, : self.used]
-        _, basis = ritz(*self._products())
+        _, basis = solve_ritz(*self._products())
         basis = basis[:, : k + SPARE]
         single = basis.float()
         if self.found is None:
@@ -190,7 +192,7 @@ def _factor(pencil: Pencil, scale: Tensor) -> Tensor:
         part = pencil.part(slice(first, first + CACHED))
         places = slice(first, first + part.batch)
         matrix, failed = padded[: part.batch], torch.empty(part.batch, dtype=torch.int32)
-        matrix[:, :size, :size] = unit_metric(part, scale[places])
+        matrix[:, :size, :size] = scale_metric_to_unit(part, scale[places])
         jitter = 1e-6
         while True:
             torch.linalg.cholesky_ex(matrix, out=(found[: part.batch], failed))

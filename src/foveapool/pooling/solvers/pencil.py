@@ -53,11 +53,11 @@ class Pencil:
 
     def times_between(self, rows: Tensor) -> Tensor:
         """A v for each row v."""
-        return times(rows, self.matrices.between)
+        return multiply_rows(rows, self.matrices.between)
 
     def times_metric(self, rows: Tensor) -> Tensor:
         """(B + D_m) v for each row v."""
-        return times(rows, self.matrices.within).addcmul_(rows, self.diagonal[:, None, :])
+        return multiply_rows(rows, self.matrices.within).addcmul_(rows, self.diagonal[:, None, :])
 
     def metric(self) -> Tensor:
         """B + D_m written out, (b, n, n)."""
@@ -92,15 +92,15 @@ class Eigenpairs:
     def residuals(self, image: Tensor, metric: Tensor) -> Tensor:
         """||A p - mu (B + D) p|| / ||A p||, (b, k), from A p and (B + D) p for each vector p."""
         values = self.values[:, : self.vectors.shape[1], None]
-        return relative(image - values * metric, image)
+        return compute_relative_error(image - values * metric, image)
 
 
-def relative(residual: Tensor, image: Tensor) -> Tensor:
+def compute_relative_error(residual: Tensor, image: Tensor) -> Tensor:
     """The length of each row of `residual` in units of that of `image`."""
     return residual.norm(dim=-1) / image.norm(dim=-1).clamp(min=torch.finfo(image.dtype).tiny)
 
 
-def times(rows: Tensor, matrix: Tensor) -> Tensor:
+def multiply_rows(rows: Tensor, matrix: Tensor) -> Tensor:
     """Rows (b, j, n) times a symmetric matrix (n, n), as one product, or times (b, n, n)."""
     if matrix.dim() == 3:
         return rows @ matrix
@@ -108,20 +108,20 @@ def times(rows: Tensor, matrix: Tensor) -> Tensor:
     return (rows.reshape(-1, rows.shape[-1]) @ matrix).view(rows.shape)
 
 
-def unit(rows: Tensor) -> Tensor:
+def scale_to_unit(rows: Tensor) -> Tensor:
     """The rows with unit length."""
     return rows / rows.norm(dim=-1, keepdim=True).clamp(min=torch.finfo(rows.dtype).tiny)
 
 
-def orthonormal(rows: Tensor) -> Tensor:
+def orthonormalize(rows: Tensor) -> Tensor:
     """The rows, each less what it has of those before it, and of unit length."""
-    rows = unit(rows)
+    rows = scale_to_unit(rows)
     # Unchecked, because a check would make the GPU wait; what fails here shows in the next round.
-    factor, _ = torch.linalg.cholesky_ex(shift_(rows @ rows.mT))
+    factor, _ = torch.linalg.cholesky_ex(shift_diagonal_(rows @ rows.mT))
     return torch.linalg.solve_triangular(factor, rows, upper=False)
 
 
-def shift_(gram: Tensor) -> Tensor:
+def shift_diagonal_(gram: Tensor) -> Tensor:
     """Changes a Gram matrix of unit rows so that it can be factored, and returns it.
 
     Where rows are the same to the last digit, what comes of it is noise, but finite.
@@ -130,7 +130,7 @@ def shift_(gram: Tensor) -> Tensor:
     return gram
 
 
-def ritz(between: Tensor, factor: Tensor) -> tuple[Tensor, Tensor]:
+def solve_ritz(between: Tensor, factor: Tensor) -> tuple[Tensor, Tensor]:
     """All eigenvalues (b, m), falling, of small symmetric matrices, and a row for each.
 
     In the metric with that Cholesky factor; rows are coefficients.
@@ -161,7 +161,7 @@ class Preconditioner:
         self._inverse = inverse_factor(self._factor) if self._factor.is_cuda else None
 
     def _factored(self, pencil: Pencil) -> Tensor:
-        matrix = unit_metric(pencil, self.scale, self._near)
+        matrix = scale_metric_to_unit(pencil, self.scale, self._near)
         failed = cholesky_(matrix)
         jitter = 1e-6
         while bool(failed.any()):
@@ -170,7 +170,7 @@ class Preconditioner:
             # Float32 could not tell this matrix from a singular one; a slightly larger diagonal is
             # still a good direction.
             matrix = matrix.clone()
-            again = unit_metric(pencil, self.scale, self._near)[failed]
+            again = scale_metric_to_unit(pencil, self.scale, self._near)[failed]
             again.diagonal(dim1=1, dim2=2).add_(jitter)
             chosen = failed.nonzero().flatten()
             failed[chosen] = cholesky_(again)
@@ -196,7 +196,7 @@ class Preconditioner:
         return torch.linalg.solve_triangular(self._factor.mT, half, upper=True).mT
 
 
-def unit_metric(pencil: Pencil, scale: Tensor, near: Tensor | None = None) -> Tensor:
+def scale_metric_to_unit(pencil: Pencil, scale: Tensor, near: Tensor | None = None) -> Tensor:
     """The metrics scaled to a unit diagonal, float32 (b, n, n), or the `near` parts of them.
 
     Far places weigh thousands of times the near ones; scaled, float32 is enough for them.

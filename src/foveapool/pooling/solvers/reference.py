@@ -65,7 +65,7 @@ def solve_arpack(
         found, columns = eigs(between, k=wanted, M=metric[place], which="LR", v0=begin)
         order = np.argsort(-found.real)
         rows = columns.real.T[order]
-        if _alike(rows, metric[place]):
+        if _has_parallel_rows(rows, metric[place]):
             # Of equal eigenvalues the iteration can give one vector twice.
             last = pencil.size - 1
             top = {"subset_by_index": (last - components, last)}
@@ -78,7 +78,7 @@ def solve_arpack(
     )
 
 
-def _alike(rows: np.ndarray, metric: np.ndarray) -> bool:
+def _has_parallel_rows(rows: np.ndarray, metric: np.ndarray) -> bool:
     """Whether two of the rows are not orthogonal in the metric, as eigenvectors would be."""
     products = rows @ metric @ rows.T
     lengths = np.sqrt(products.diagonal())
