@@ -100,6 +100,14 @@ def test_features_that_are_the_same_or_never_vary_do_no_harm():
     torch.testing.assert_close(found.weight[1, 0], found.weight[1, 1], rtol=1e-3, atol=1e-6)
 
 
+def test_the_ridge_is_in_the_answer():
+    sizes = MixingSizes(1, 1, 1)
+    sums = MixingSums(sizes)
+    sums.update(torch.ones(1, 1, 1, 1), torch.ones(1, 1, 1, 1))
+    wanted = 1 / (1 + least_squares.RIDGE)
+    assert float(sums.solve().weight) == pytest.approx(wanted, rel=1e-14)
+
+
 def test_an_output_that_never_varies_is_given_by_the_bias():
     maps = torch.randn(20, 2, 3, 3, generator=torch.Generator().manual_seed(0))
     constant = torch.full((20, 1, 3, 3), 3.0)

@@ -330,7 +330,8 @@ def _solve_ridge(gram: Tensor, cross: Tensor) -> tuple[Tensor, float]:
     scale = torch.where(variances > 0, variances.rsqrt(), 0.0)
     scaled, ridge = scale[:, :, None] * gram * scale[:, None], RIDGE
     while True:
-        scaled.diagonal(dim1=1, dim2=2).copy_(torch.where(variances > 0, 1 + ridge, 1.0))
+        # In the type of the sums: `torch.where` of two plain numbers is float32, without the ridge.
+        scaled.diagonal(dim1=1, dim2=2).copy_(1 + ridge * (variances > 0).to(scaled.dtype))
         factor, failures = torch.linalg.cholesky_ex(scaled)
         if not bool(failures.any()):
             answer = torch.cholesky_solve(scale[:, :, None] * cross, factor)
