@@ -6,7 +6,7 @@ that they began with, so that whatever was written stays readable and keeps its 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 STORED = {
@@ -16,10 +16,19 @@ STORED = {
     "neighbor_flips": "neighbour_flips",
 }
 _NAMES = {stored: name for name, stored in STORED.items()}
-# How users spelled what they write themselves: options and keys of studies, and how they do now.
+# What users write themselves, options and keys of studies: as it was called, and as it is now.
 RENAMED = {**_NAMES, "at_once": "jobs", "so_far": "partial", "neighbour": "neighbor"}
 # The one value that is spelled in two ways, by the key that it stands under.
 _SIGN, _STORED_SIGN = "neighbor", "neighbour"
+
+
+def explain_renamed(names: Iterable[str]) -> str:
+    """What to add to the refusal of names: how those that have another name by now are called.
+
+    >>> explain_renamed(["centre", "alpha"])
+    "; 'centre' is called 'center' now"
+    """
+    return "".join(f"; {n!r} is called {RENAMED[n]!r} now" for n in names if n in RENAMED)
 
 
 def to_stored(values: Mapping[str, Any]) -> dict[str, Any]:

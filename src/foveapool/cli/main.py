@@ -30,6 +30,7 @@ def application() -> typer.Typer:
         figures,
         fit,
         layers,
+        options,
         report,
         results,
         robustness,
@@ -38,6 +39,7 @@ def application() -> typer.Typer:
     )
 
     app = typer.Typer(
+        cls=options.CommandGroup,
         no_args_is_help=True,
         pretty_exceptions_show_locals=False,
         help="Learned pooling for convolutional networks, in closed form.",

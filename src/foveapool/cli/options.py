@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 import typer
+from typer.core import TyperGroup
+
+from foveapool._stored_names import RENAMED
 
 DataRoot = Annotated[
     Path | None,
@@ -20,6 +23,23 @@ OWN_DATA = (
     "labels (n,) from 0 on, without gaps."
 )
 Device = Annotated[str | None, typer.Option(help="cpu or cuda; a GPU if there is one.")]
+
+
+class CommandGroup(TyperGroup):
+    """Commands that say how an option of an earlier version is called now."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """Finds the command that the words name; refuses its options of before."""
+        name, command, rest = super().resolve_command(ctx, args)
+        known = {option for each in command.params for option in each.opts} if command else set()
+        with user_errors():
+            for word in rest:
+                old = word.partition("=")[0]
+                key = old.removeprefix("--").replace("-", "_")
+                new = f"--{RENAMED.get(key, key).replace('_', '-')}"
+                if old.startswith("--") and old not in known and new in known:
+                    raise ValueError(f"{old}: got an option that is called {new} now")
+        return name, command, rest
 
 
 @contextmanager

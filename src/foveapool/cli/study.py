@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import datetime
+import functools
 import os
 import re
 import tomllib
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -51,7 +51,7 @@ def study_command(
         Path, typer.Option(help="The folder of runs; studies in it share them.")
     ] = Path("runs"),
     engine: Annotated[str, typer.Option(help="local, or ray for a cluster.")] = "local",
-    at_once: Annotated[
+    jobs: Annotated[
         int | None,
         typer.Option(help="Trainings at once, a process each; 1 on a GPU if not given.", min=1),
     ] = None,
@@ -71,8 +71,8 @@ def study_command(
     dry_run: Annotated[
         bool, typer.Option(help="Only say what would be done, and how long.")
     ] = False,
-    finished: Annotated[
-        bool, typer.Option("--so-far", help="Only the table of what is finished by now.")
+    partial: Annotated[
+        bool, typer.Option(help="Only the table of what is finished by now.")
     ] = False,
     results: Annotated[
         Path | None,
@@ -119,9 +119,9 @@ def study_command(
                 "different names: their tables would take each other's place"
             )
         # What is broken into lines, a path above all, cannot be searched for.
-        say = partial(console.print, soft_wrap=True)
+        say = functools.partial(console.print, soft_wrap=True)
         shared = None if known is None else KnownTrainings(known, say, find_fault)
-        if shared is not None and not (dry_run or finished):
+        if shared is not None and not (dry_run or partial):
             shared.check_writable()
         folder = Runs(runs, say, shared)
         # A second layer is fitted on networks that the first search trained.
@@ -129,14 +129,14 @@ def study_command(
         means = ExecutionOptions(device, compile, data_root, keep or second)
         if engine not in ENGINES:
             raise ValueError(f"engine: got {engine!r}, wanted one of {', '.join(ENGINES)}")
-        count = at_once or (1 if choose_device(device).type == "cuda" else os.cpu_count() or 1)
+        count = jobs or (1 if choose_device(device).type == "cuda" else os.cpu_count() or 1)
         if results is not None:
             check_rows_file(results)
             if results.exists() and results.stat().st_size:
                 read_rows(results)
-        if finished:
+        if partial:
             if dry_run:
-                raise ValueError("--so-far: got --dry-run too, wanted one of them")
+                raise ValueError("--partial: got --dry-run too, wanted one of them")
             for study in studies:
                 _say_partial(study, folder, results, console)
             return
@@ -252,7 +252,7 @@ def _measured(row: Row) -> str:
     return str(replace(row, mean=mean, deviation=deviation, command="", date=""))
 
 
-def _say_plan(study: Study, runs: Runs, means: ExecutionOptions, at_once: int) -> None:
+def _say_plan(study: Study, runs: Runs, means: ExecutionOptions, jobs: int) -> None:
     found = make_plan(study, runs, means)
     typer.echo(f"{study.name}: {study.title or 'no title'}")
     recipe = study.recipe
@@ -272,22 +272,22 @@ def _say_plan(study: Study, runs: Runs, means: ExecutionOptions, at_once: int) -
             f"{100 * search.held_out:g} %{halved}{shorter}"
         )
     typer.echo(f"  compared: {', '.join(dict.fromkeys(arm.pooling for arm in study.arms))}")
-    time = _describe_time(found, at_once)
+    time = _describe_time(found, jobs)
     typer.echo(f"  {len(found.trainings)} trainings, {found.done} of them done; {time}")
 
 
-def _describe_time(found: StudyPlan, at_once: int) -> str:
+def _describe_time(found: StudyPlan, jobs: int) -> str:
     if not found.left:
         return "nothing is left to do"
     if found.unknown:
         return f"the time for the other {found.left} is unknown: {found.unknown}"
-    seconds = found.seconds / at_once
+    seconds = found.seconds / jobs
     time = "less than a second"
     if seconds >= 1:
         time = f"about {datetime.timedelta(seconds=round(seconds))}"
     again = f" and for {found.again} networks that fits need again" if found.again else ""
     return (
-        f"{time} of training for the other {found.left}{again}, {at_once} at once; fits and "
+        f"{time} of training for the other {found.left}{again}, {jobs} at once; fits and "
         "robustness not counted"
     )
 

@@ -6,10 +6,11 @@ with them; closed forms are fitted together.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from foveapool._stored_names import explain_renamed
 from foveapool._suggest import did_you_mean
 from foveapool.pooling.baselines import published_form
 from foveapool.study.setting import (
@@ -42,19 +43,17 @@ def check_line(where: str, pooling: str, choices: Mapping[str, Any], advice: str
         choices: What it says: those of `Pool`, `layers`, `beside` and `then`.
         advice: What else to do about a choice that the pooling does not use.
     """
-    known = list_choices(pooling)
-    if unused := [name for name in choices if name not in known]:
-        raise ValueError(f"{where}: got {', '.join(unused)}, wanted {_list_names(known)}{advice}")
+    _check_names(where, choices, list_choices(pooling), advice)
     if "layer" in choices and LAYERS in choices:
         raise ValueError(f"{where}: got layer and layers, wanted one of them")
     _check_layers(where, choices)
     check_beside(where, choices.get(BESIDE, ()), pooling)
     following = choices.get(THEN, ())
     _check_tables(f"{where}: {THEN}", following, "{ layer = 1 }")
-    own = [name for name in known if name not in ("placement", LAYERS, BESIDE, THEN)]
+    not_there = ("placement", LAYERS, BESIDE, THEN)
+    own = [name for name in list_choices(pooling) if name not in not_there]
     for each in following:
-        if unused := [name for name in each if name not in own]:
-            raise ValueError(f"{where}: {THEN}: got {', '.join(unused)}, wanted {_list_names(own)}")
+        _check_names(f"{where}: {THEN}", each, own)
 
 
 def check_beside(where: str, tables: Any, own: str) -> None:
@@ -65,8 +64,7 @@ def check_beside(where: str, tables: Any, own: str) -> None:
         pooling = table.get("pooling", own)
         check_pooling(where, pooling)
         known = ["pooling", *(name for name in list_choices(pooling) if name not in (BESIDE, THEN))]
-        if unused := [name for name in table if name not in known]:
-            raise ValueError(f"{where}: got {', '.join(unused)}, wanted {_list_names(known)}")
+        _check_names(where, table, known)
         if ("layer" in table) == (LAYERS in table):
             raise ValueError(f"{where}: got {dict(table)}, wanted a layer, or layers, in it")
         _check_layers(where, table)
@@ -83,8 +81,13 @@ def _check_tables(where: str, tables: Any, example: str) -> None:
         raise ValueError(f"{where}: got {tables!r}, wanted a list of tables such as [{example}]")
 
 
-def _list_names(names: Sequence[str]) -> str:
-    return f"among {', '.join(names)}" if names else "none, since it has nothing to choose"
+def _check_names(where: str, given: Iterable[str], known: Sequence[str], advice: str = "") -> None:
+    unused = [name for name in given if name not in known]
+    if unused:
+        wanted = f"among {', '.join(known)}" if known else "none, since it has nothing to choose"
+        raise ValueError(
+            f"{where}: got {', '.join(unused)}, wanted {wanted}{advice}{explain_renamed(unused)}"
+        )
 
 
 def split_by_layer(tables: Sequence[Mapping[str, Any]], own: str) -> list[dict[str, Any]]:
