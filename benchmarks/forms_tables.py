@@ -20,33 +20,41 @@ STANDS = {
 }
 
 SWAPPED = "right after the swap"
-# The lines of README's table and picture, and how they are called there.
+CNN, RESNET = "forms-cnn.csv", "forms-resnet18.csv"
+# The lines of README's table and picture by how they are called there: the CNN's, the ResNet's.
 FIRST = {
-    "closed form behind convolution, norm and ReLU, layers 1, 2, 3": (
-        "closed form behind every convolution"
+    "closed form behind every convolution": (
+        "closed form behind convolution, norm and ReLU, layers 1, 2, 3",
     ),
-    "closed form, 9 components, and a 1x1 convolution, layer 3; BlurPool as published, "
-    "layers 1, 2": "closed form and 1x1 convolution last, BlurPool before",
-    "closed form, 9 components, and a 1x1 convolution, layer 3": (
-        "closed form and 1x1 convolution last"
+    "closed form behind the last convolution, BlurPool before": (
+        "closed form behind convolution, norm and ReLU, layer 3; BlurPool as published, "
+        "layers 1, 2",
     ),
-    "BlurPool as published, layers 1, 2, 3": "BlurPool behind every convolution, as published",
-    "closed form, 2 components, instead of the convolution, layer 3": (
-        "closed form instead of the last convolution, as in the paper"
+    "closed form and 1x1 convolution last, BlurPool before": (
+        "closed form, 9 components, and a 1x1 convolution, layer 3; BlurPool as published, "
+        "layers 1, 2",
     ),
-    "strided convolution": "strided convolutions, the network as it is",
+    "closed form and 1x1 convolution last": (
+        "closed form, 9 components, and a 1x1 convolution, layer 3",
+    ),
+    "BlurPool behind every convolution, as published": ("BlurPool as published, layers 1, 2, 3",),
+    "closed form instead of the last convolution, as in the paper": (
+        "closed form, 2 components, instead of the convolution, layer 3",
+        "closed form, 2 components, instead of the convolution, layer 3, in the shortcut",
+    ),
+    "strided convolutions, the network as it is": ("strided convolution",),
 }
 
 
 def forms_cnn() -> str:
     """The CNN on reduced SVHN, the lowest error first, each in pairs with BlurPool as published."""
-    header, lines = _forms("forms-cnn.csv")
+    header, lines = _forms(CNN)
     return Table(header, lines).markdown()
 
 
 def forms_resnet18() -> str:
     """The ResNet-18 on the same images, in the same way."""
-    header, lines = _forms("forms-resnet18.csv")
+    header, lines = _forms(RESNET)
     return Table(header, lines).markdown()
 
 
@@ -57,21 +65,23 @@ def forms_street_digits() -> str:
 
 
 def forms_first() -> str:
-    """The most telling of these lines, without the paired differences."""
-    header, lines = _forms("forms-cnn.csv")
-    shown = [at for at, name in enumerate(header) if name.split()[0] not in ("less", "p")]
-    chosen = [
-        tuple(FIRST[line[0]] if at == 0 else line[at] for at in shown)
-        for line in lines
-        if line[0] in FIRST
-    ]
-    return Table(tuple(header[at] for at in shown), tuple(chosen)).markdown()
+    """The most telling of these lines: both networks' errors, and what they cost the CNN."""
+    found = [{line[0]: line for line in _forms(file)[1]} for file in (CNN, RESNET)]
+    lines = []
+    for name, own in FIRST.items():
+        cnn, resnet = found[0][own[0]], found[1][own[-1]]
+        lines.append((name, cnn[1], resnet[1], *cnn[-2:]))
+    header = ("what stands there", "CNN, error %", "ResNet-18, error %")
+    return Table((*header, "CNN, 10^6 parameters", "10^6 mult-adds"), tuple(lines)).markdown()
 
 
-def first_errors() -> list[tuple[str, Row]]:
-    """The same lines by name, the highest error first, with their test errors."""
-    errors = {describe(row): row for row in rows_of("forms-cnn.csv") if row.metric == ERROR}
-    found = [(name, errors[line]) for line, name in FIRST.items()]
+def first_errors() -> list[tuple[str, Row, Row]]:
+    """The same lines by name, the CNN's highest error first, with both networks' test errors."""
+    cnn, resnet = (
+        {describe(row): row for row in rows_of(file) if row.metric == ERROR}
+        for file in (CNN, RESNET)
+    )
+    found = [(name, cnn[own[0]], resnet[own[-1]]) for name, own in FIRST.items()]
     return sorted(found, key=lambda each: -each[1].mean)
 
 

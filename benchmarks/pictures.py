@@ -56,24 +56,30 @@ def draw(images: Path) -> None:
 
 @with_style
 def gain_figure(width: float = WIDE) -> Figure:
-    """A bar for each of README's lines, as long as its test error, with the std over the seeds."""
-    names, rows = zip(*first_errors(), strict=True)
-    figure = new_figure(width, 0.45 + 0.24 * len(rows))
-    axes = tidy_axes(figure.subplots())
+    """A bar for each of README's lines and network, with the std over the seeds."""
+    names, *networks = zip(*first_errors(), strict=True)
+    figure = new_figure(width, 0.6 + 0.26 * len(names))
     ours = [name.startswith("closed form") for name in names]
-    axes.barh(
-        range(len(rows)),
-        [row.mean for row in rows],
-        xerr=[row.deviation for row in rows],
-        color=["#0072b2" if own else "0.65" for own in ours],
-        error_kw={"elinewidth": 0.8},
-    )
-    for at, row in enumerate(rows):
-        axes.text(row.mean + row.deviation + 0.4, at, f"{row.mean:.1f}", va="center")
-    axes.set_yticks(range(len(rows)), names)
-    axes.invert_yaxis()
-    axes.grid(False, axis="y")
-    axes.set_xlabel("test error %, CNN on 3,663 images of SVHN, five seeds")
+    panels = figure.subplots(1, 2, sharey=True)
+    for axes, rows, title in zip(panels, networks, ("CNN", "ResNet-18"), strict=True):
+        tidy_axes(axes)
+        axes.barh(
+            range(len(rows)),
+            [row.mean for row in rows],
+            xerr=[row.deviation for row in rows],
+            color=["#0072b2" if own else "0.65" for own in ours],
+            error_kw={"elinewidth": 0.8},
+        )
+        largest = max(row.mean for row in rows)
+        for at, row in enumerate(rows):
+            beside = row.mean + row.deviation + 0.02 * largest
+            axes.text(beside, at, f"{row.mean:.1f}", va="center")
+        axes.set_xlim(0, 1.25 * largest)
+        axes.grid(False, axis="y")
+        axes.set_title(title)
+    panels[0].set_yticks(range(len(names)), names)
+    panels[0].invert_yaxis()
+    figure.supxlabel("test error %, 3,663 training images of SVHN, five seeds", fontsize="medium")
     return figure
 
 
