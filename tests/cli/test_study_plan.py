@@ -4,13 +4,12 @@ import pytest
 from typer.testing import CliRunner
 
 from foveapool.cli.main import application
-from foveapool.cli.study import _describe_time, _parse_changes
 from foveapool.networks.sites import PLACEMENTS
 from foveapool.records import COLUMNS
 from foveapool.report.describe import describe_training
 from foveapool.study.job import TrainingJob
 from foveapool.study.preflight import StudyPlan
-from foveapool.study.presets import read_preset
+from foveapool.study.presets import parse_changes, read_preset
 from foveapool.study.setting import Pool
 
 from ..study.small import training
@@ -40,7 +39,7 @@ def test_a_plan_needs_no_data_and_writes_nothing(tmp_path):
 def test_the_time_is_told_in_words_that_fit_it(seconds, told):
     demo = read_preset("demo")
     trainings = tuple(demo.training(demo.network, seed) for seed in range(3))
-    assert _describe_time(StudyPlan(trainings, 1, seconds), 1) == (
+    assert StudyPlan(trainings, 1, seconds).describe_time(1) == (
         f"{told} of training for the other 2, 1 at once; fits and robustness not counted"
     )
 
@@ -57,7 +56,7 @@ def test_the_time_is_told_in_words_that_fit_it(seconds, told):
     ],
 )
 def test_a_word_is_text_with_quotes_and_without(given, value):
-    assert _parse_changes([f"data.name={given}"]) == {"data": {"name": value}}
+    assert parse_changes([f"data.name={given}"]) == {"data": {"name": value}}
 
 
 def test_trainings_of_different_settings_are_told_apart():

@@ -4,6 +4,9 @@ import builtins
 import shutil
 
 import pytest
+from typer.testing import CliRunner
+
+from foveapool.cli.main import application
 
 from ..study.small import TINY
 from .studying import QUICK, refused
@@ -64,6 +67,36 @@ def test_a_wrong_file_is_refused(preset, tmp_path, no_training, old, new, messag
     preset.write_text(TINY.replace(old, new, 1))
     line = refused("study", preset, "--runs", tmp_path / "runs", *QUICK)
     assert message in line and str(preset) in line
+
+
+@pytest.mark.parametrize(
+    ("table", "line", "message"),
+    [
+        ("[trials]", "at_once = 2", "'at_once', which no study has; it is the option --jobs"),
+        ("[[arm]]", "centre = 'first'", "the key 'centre', which is called 'center' now"),
+        ("[recipe]", "optimiser = 'sgd'", "'optimiser', which is called 'optimizer' now"),
+    ],
+)
+def test_a_key_of_an_earlier_version_is_told_its_new_name(
+    preset, tmp_path, no_training, table, line, message
+):
+    preset.write_text(TINY.replace(table, f"{table}\n{line}", 1))
+    said = refused("study", preset, "--runs", tmp_path / "runs", *QUICK)
+    assert message in said and str(preset) in said
+
+
+@pytest.mark.parametrize(
+    ("given", "new"),
+    [(["--at-once", "2"], "--jobs"), (["--at-once=2"], "--jobs"), (["--so-far"], "--partial")],
+)
+def test_an_option_of_an_earlier_version_is_told_its_new_name(
+    preset, tmp_path, no_training, given, new
+):
+    words = ["study", str(preset), "--runs", str(tmp_path / "runs"), *given]
+    done = CliRunner().invoke(application(), words)
+    old = given[0].partition("=")[0]
+    assert done.exit_code == 2 and done.stdout == ""
+    assert done.stderr == f"error: {old}: got an option that is called {new} now\n"
 
 
 def test_an_unknown_preset_gets_near_names(tmp_path):

@@ -6,9 +6,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from foveapool.cli.study import _list_lacking, study_command
+from foveapool.cli.study import study_command
 from foveapool.records import ERROR, LESS, P_VALUE, VALIDATION, Row, read_rows
-from foveapool.report.tables import latest_rows
+from foveapool.report.tables import latest_rows, list_lacking_rows
 
 from ..study.small import TINY
 
@@ -138,6 +138,6 @@ def test_a_setting_is_said_again_as_a_whole(metric):
         for row in there
         if (row.pooling, row.metric) != ("sgd", P_VALUE)
     ]
-    added = _list_lacking(again, there)
+    added = list_lacking_rows(again, there)
     assert added == again[1:4] and latest_rows([*there, *added]) == again
-    assert _list_lacking(again, [*there, *added]) == []
+    assert list_lacking_rows(again, [*there, *added]) == []

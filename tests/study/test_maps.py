@@ -1,16 +1,20 @@
 """Maps before a pooling: those of the network that its operator was fitted on."""
 
+import json
+import re
+
 import pytest
 import torch
 from safetensors.torch import load_file
 
 from foveapool.runs import Runs
 from foveapool.study.engine import order_by_dependency
-from foveapool.study.loading import load_fit_maps, parse_layer, read_sample_maps
+from foveapool.study.loading import find_operator_file, load_fit_maps, parse_layer, read_sample_maps
 from foveapool.study.spec import ExecutionOptions, build_job
 from foveapool.study.worker import run_training
 from foveapool.surgery.capture import read_inputs
 
+from ..report.pages import operator
 from .small import CPU, training
 
 CLOSED = training(("closed-form", 3), epochs=1)
@@ -74,3 +78,25 @@ def test_a_pooling_that_was_not_fitted_has_no_maps(tmp_path):
 def test_a_name_without_a_layer_is_refused(tmp_path):
     with pytest.raises(ValueError, match="of an unknown layer"):
         parse_layer(tmp_path / "operator.safetensors")
+
+
+def test_the_operator_of_an_earlier_layer_is_told_to_lie_where_that_was_the_last(tmp_path):
+    pools = [("closed-form", layer) for layer in (3, 2, 1)]
+    made = [training(*pools[:count]) for count in (1, 2, 3)]
+    folders = [tmp_path / each.name for each in made]
+    for each, folder in zip(made, folders, strict=True):
+        folder.mkdir()
+        (folder / "training.json").write_text(json.dumps(each.facts))
+        operator().save(folder / f"operator-{each.setting.pools[-1].layer}.safetensors")
+    assert find_operator_file(folders[2], 1).parent == folders[2]
+    for layer, folder in zip((3, 2), folders, strict=False):
+        words = (
+            f"no operator-{layer}.safetensors in it, since .* fitted on: {re.escape(str(folder))}$"
+        )
+        with pytest.raises(FileNotFoundError, match=words):
+            find_operator_file(folders[2], layer)
+    (folders[0] / "operator-3.safetensors").unlink()
+    with pytest.raises(FileNotFoundError, match="which is not there any more"):
+        find_operator_file(folders[2], 3)
+    with pytest.raises(FileNotFoundError, match="wanted the folder of a training with a closed"):
+        find_operator_file(folders[1], 1)

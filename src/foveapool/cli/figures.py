@@ -9,22 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from foveapool.cli.figure_sources import (
-    find_operator,
-    has_network,
-    read_all_rows,
-    read_curves,
-    read_ratio_rows,
-    read_sweeps,
-    read_weights,
-)
 from foveapool.cli.options import DataRoot, Device, user_errors
 from foveapool.data.registry import OFFICIAL, REDUCED
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.pooling.solve import ALPHAS
 from foveapool.records import CE, ERROR, FLIP_RATE, VALIDATION
 from foveapool.report import figures
+from foveapool.report.operator_files import find_fit_operator, has_network, read_adapter_layer
 from foveapool.report.robustness_figures import read_ratios
+from foveapool.report.sources import read_all_rows, read_curves, read_ratio_rows, read_sweeps
 from foveapool.report.style import COLUMN
 from foveapool.robustness.compare import (
     CORRUPTION_GROUPS,
@@ -32,7 +25,7 @@ from foveapool.robustness.compare import (
     has_paper_figures,
     load_paper,
 )
-from foveapool.study.loading import pool_both_ways
+from foveapool.study.loading import find_operator_file, pool_both_ways
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -70,6 +63,10 @@ def _written(figure: Figure, out: Path, formats: str) -> None:
         typer.echo(f"written to {path}")
 
 
+def _note(text: str) -> None:
+    typer.echo(f"note: {text}", err=True)
+
+
 @app.command("operator")
 def operator_command(
     source: Pooling,
@@ -83,9 +80,16 @@ def operator_command(
 ) -> None:
     """The weights at evenly spaced places of the output: red positive, blue negative."""
     with user_errors():
-        operator = read_weights(source, layer)
+        adapted = read_adapter_layer(source, layer)
+        operator = adapted or PoolingOperator.load(_find_operator(source, layer))
         shown = figures.operator_figure(operator, _positions(positions), width)
         _written(shown, out, formats)
+
+
+def _find_operator(source: Path, layer: str | None) -> Path:
+    """The operator's file that a source is or, as the only one or that of a layer, has in it."""
+    found = find_fit_operator(source, layer)
+    return found or find_operator_file(source, None if layer is None else int(layer))
 
 
 def _positions(text: str | None) -> tuple[int, int] | None:
@@ -103,7 +107,7 @@ def eigenvalues_command(
 ) -> None:
     """Eigenvalues and the gaps behind them over the output map."""
     with user_errors():
-        operator = PoolingOperator.load(find_operator(source, layer))
+        operator = PoolingOperator.load(_find_operator(source, layer))
         _written(figures.eigenvalue_figure(operator, width), out, formats)
 
 
@@ -132,7 +136,7 @@ def maps_command(
     `foveapool fit` left an operator.
     """
     with user_errors():
-        path = find_operator(source, layer)
+        path = _find_operator(source, layer)
         if not has_network(path):
             raise ValueError(
                 f"{path}: got an operator without its network, wanted one in a training of a study "
@@ -159,7 +163,7 @@ def radius_command(
 ) -> None:
     """How far the rows of an operator reach, against alpha, at each layer."""
     with user_errors():
-        _written(figures.radius_figure(read_sweeps(sources, alphas), width), out, formats)
+        _written(figures.radius_figure(read_sweeps(sources, alphas, _note), width), out, formats)
 
 
 @app.command("separability")
@@ -168,7 +172,9 @@ def separability_command(
 ) -> None:
     """How well pooled values separate the classes, against average pooling, at each layer."""
     with user_errors():
-        _written(figures.separability_figure(read_sweeps(sources, alphas), width), out, formats)
+        _written(
+            figures.separability_figure(read_sweeps(sources, alphas, _note), width), out, formats
+        )
 
 
 @app.command("alpha")
@@ -183,7 +189,7 @@ def alpha_command(
 ) -> None:
     """Error against alpha, by layer and norm, with spread."""
     with user_errors():
-        rows = read_all_rows(sources)
+        rows = read_all_rows(sources, _note)
         searched = not test and any(row.metric == VALIDATION for row in rows)
         metric = VALIDATION if searched else ERROR
         _written(figures.alpha_figure(rows, metric, width), out, formats)
@@ -195,14 +201,14 @@ def images_command(sources: Rows, out: Out, formats: Formats = "", width: Width 
     totals = {name: sum(official.train_counts) for name, official in OFFICIAL.items()}
     totals["svhn-reduced"] = round(REDUCED * totals["svhn"])
     with user_errors():
-        _written(figures.images_figure(read_all_rows(sources), totals, width), out, formats)
+        _written(figures.images_figure(read_all_rows(sources, _note), totals, width), out, formats)
 
 
 @app.command("poolings")
 def poolings_command(sources: Rows, out: Out, formats: Formats = "", width: Width = COLUMN) -> None:
     """Test error of every pooling, the best first, a marker a layer, against the baseline."""
     with user_errors():
-        _written(figures.poolings_figure(read_all_rows(sources), width), out, formats)
+        _written(figures.poolings_figure(read_all_rows(sources, _note), width), out, formats)
 
 
 @app.command("curves")
@@ -216,7 +222,7 @@ def curves_command(
 ) -> None:
     """Training loss and test error against the epoch; seeds of one setting make one line."""
     with user_errors():
-        _written(figures.curves_figure(read_curves(sources), width), out, formats)
+        _written(figures.curves_figure(read_curves(sources, _note), width), out, formats)
 
 
 @app.command("ce")
@@ -243,7 +249,7 @@ def _bars(
     width: float,
 ) -> Figure:
     """The ratios of the rows, and what the paper prints of them where the data are its own."""
-    rows = read_ratio_rows(sources, what)
+    rows = read_ratio_rows(sources, what, _note)
     beside = all(has_paper_figures(row.data) for row in rows)
     percent = {name: 100 * ratio for name, ratio in printed.items() if beside}
     return figures.ratio_figure(read_ratios(rows, what), groups, what, percent, width)

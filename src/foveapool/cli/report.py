@@ -9,9 +9,8 @@ from typing import Annotated
 import typer
 
 from foveapool._io import check_file_place
-from foveapool.cli.figure_sources import has_network
 from foveapool.cli.options import DataRoot, user_errors
-from foveapool.report.operator_files import add_examples
+from foveapool.report.operator_files import add_examples, has_network
 from foveapool.report.page import write_summaries
 from foveapool.report.run_summary import RunSummary
 from foveapool.report.sources import find_last_run, summarize_example, summarize_run

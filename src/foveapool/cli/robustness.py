@@ -11,13 +11,6 @@ from typing import Annotated
 import typer
 
 from foveapool._io import check_folder_place, write_text
-from foveapool.cli.measured import (
-    MeasuredNetwork,
-    RobustnessRequest,
-    check_alike,
-    make_rows,
-    measure_network,
-)
 from foveapool.cli.options import DataRoot, Device, user_errors
 from foveapool.data.registry import NAMES, load_data
 from foveapool.records import append_rows, check_rows_file, collect_provenance
@@ -27,6 +20,13 @@ from foveapool.robustness.result import average_results
 from foveapool.robustness.sets import generate_corruptions, generate_perturbations
 from foveapool.robustness.tables import Table, make_tables
 from foveapool.study.loading import TrainedNetwork, load_trained_network
+from foveapool.study.trained_robustness import (
+    MeasuredNetwork,
+    RobustnessRequest,
+    check_alike,
+    make_rows,
+    measure_network,
+)
 from foveapool.training.metrics import open_bar
 from foveapool.training.parallel import choose_device
 

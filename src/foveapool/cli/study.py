@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import datetime
 import functools
 import os
 import re
-import tomllib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -19,9 +17,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from foveapool.cli.options import DataRoot, Device, user_errors
 from foveapool.cli.results import describe_diverged, show_table
 from foveapool.known_trainings import KnownTrainings
-from foveapool.records import ERROR, LESS, VALIDATION, Row, append_rows, check_rows_file, read_rows
+from foveapool.records import Row, append_rows, check_rows_file, read_rows
 from foveapool.report.describe import describe_training
-from foveapool.report.tables import latest_rows, setting_key
+from foveapool.report.tables import list_lacking_rows
 from foveapool.runs import Runs
 from foveapool.study.engine import (
     Engine,
@@ -31,8 +29,8 @@ from foveapool.study.engine import (
     SerialWorkers,
     Workers,
 )
-from foveapool.study.preflight import StudyPlan, check_disk_space, check_images, make_plan
-from foveapool.study.presets import preset_titles, read_preset
+from foveapool.study.preflight import check_disk_space, check_images, make_plan
+from foveapool.study.presets import parse_changes, preset_titles, read_preset
 from foveapool.study.runner import conduct_study, make_partial_tables
 from foveapool.study.spec import ExecutionOptions
 from foveapool.study.study import Study, Tables
@@ -40,7 +38,6 @@ from foveapool.study.worker import find_fault
 from foveapool.training.parallel import choose_device
 
 ENGINES = ("local", "ray")
-BARE_WORD = re.compile(r"[^\W\d][\w.:/~+-]*")
 
 
 def study_command(
@@ -99,7 +96,7 @@ def study_command(
     # Names and paths are no markup, whatever is in them.
     console = Console(stderr=True, markup=False, emoji=False)
     with user_errors():
-        studies = [read_preset(each, _parse_changes(change or [])) for each in presets]
+        studies = [read_preset(each, parse_changes(change or [])) for each in presets]
         if name is not None:
             if not re.fullmatch(r"[\w.-]+", name):
                 raise ValueError(
@@ -220,36 +217,8 @@ def _show_tables(tables: Tables, results: Path | None, console: Console) -> None
 
 def _add_rows(results: Path, rows: Sequence[Row], console: Console) -> None:
     """Adds those rows that the file does not have yet, whoever put them there and when."""
-    if known := len(rows) - append_rows(results, rows, _list_lacking):
+    if known := len(rows) - append_rows(results, rows, list_lacking_rows):
         console.print(f"{results}: {known} of {len(rows)} rows were there already")
-
-
-def _list_lacking(rows: list[Row], there: list[Row]) -> list[Row]:
-    """Those that a reader of the rows there would not find.
-
-    Of rows that measure the same thing he takes the last: one with other numbers behind it has
-    to be said again, or he reads of a study that has since been done otherwise.
-    """
-    told, ever = ({_measured(row) for row in each} for each in (latest_rows(there), there))
-    taken = {_measured(row) for row in latest_rows(rows)}
-
-    def lacks(row: Row) -> bool:
-        it = _measured(row)
-        return it not in (told if it in taken else ever)
-
-    # What stands before the last of a setting's errors he takes for that of an older one.
-    begun = {setting_key(row) for row in rows if row.metric in (ERROR, LESS) and lacks(row)}
-    return [
-        row
-        for row in rows
-        if lacks(row) or (row.metric != VALIDATION and setting_key(row) in begun)
-    ]
-
-
-def _measured(row: Row) -> str:
-    """What a row says but for command and date; as text, since nan does not equal itself."""
-    mean, deviation = float(row.mean), float(row.deviation)
-    return str(replace(row, mean=mean, deviation=deviation, command="", date=""))
 
 
 def _say_plan(study: Study, runs: Runs, means: ExecutionOptions, jobs: int) -> None:
@@ -272,56 +241,5 @@ def _say_plan(study: Study, runs: Runs, means: ExecutionOptions, jobs: int) -> N
             f"{100 * search.held_out:g} %{halved}{shorter}"
         )
     typer.echo(f"  compared: {', '.join(dict.fromkeys(arm.pooling for arm in study.arms))}")
-    time = _describe_time(found, jobs)
+    time = found.describe_time(jobs)
     typer.echo(f"  {len(found.trainings)} trainings, {found.done} of them done; {time}")
-
-
-def _describe_time(found: StudyPlan, jobs: int) -> str:
-    if not found.left:
-        return "nothing is left to do"
-    if found.unknown:
-        return f"the time for the other {found.left} is unknown: {found.unknown}"
-    seconds = found.seconds / jobs
-    time = "less than a second"
-    if seconds >= 1:
-        time = f"about {datetime.timedelta(seconds=round(seconds))}"
-    again = f" and for {found.again} networks that fits need again" if found.again else ""
-    return (
-        f"{time} of training for the other {found.left}{again}, {jobs} at once; fits and "
-        "robustness not counted"
-    )
-
-
-def _parse_changes(given: list[str]) -> dict[str, Any]:
-    """TABLE.KEY=VALUE for each, as the tables of a TOML file."""
-    changes: dict[str, Any] = {}
-    for each in given:
-        try:
-            found = _change(each)
-        except tomllib.TOMLDecodeError as error:
-            raise ValueError(
-                f"--set: got {each!r}, wanted TABLE.KEY=VALUE as in TOML, such as "
-                f"trials.seeds=3 or data.name=svhn ({error})"
-            ) from error
-        for table, values in found.items():
-            if not isinstance(values, dict):
-                raise ValueError(f"--set: got {each!r}, wanted TABLE.KEY=VALUE")
-            changes[table] = _merge(changes.get(table, {}), values)
-    return changes
-
-
-def _change(given: str) -> dict[str, Any]:
-    """One of them; a word without quotes is text too, since a shell takes quotes away."""
-    key, _, value = given.partition("=")
-    try:
-        return tomllib.loads(given)
-    except tomllib.TOMLDecodeError:
-        if not BARE_WORD.fullmatch(value.strip()):
-            raise
-        return tomllib.loads(f"{key}='{value.strip()}'")
-
-
-def _merge(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
-    """Both, the new values over the old ones, tables within tables alike."""
-    deeper = [key for key in new if isinstance(new[key], dict) and isinstance(old.get(key), dict)]
-    return {**old, **new, **{key: _merge(old[key], new[key]) for key in deeper}}

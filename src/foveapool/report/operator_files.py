@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import Tensor
 
@@ -26,11 +26,13 @@ from foveapool.report.run_summary import (
     fits_operator,
     make_family,
 )
-from foveapool.runs import read_json
+from foveapool.runs import TRAINING, read_json
 
 # Of all operators of an account, a byte each before they are packed: what a page can carry.
 MOST_WEIGHTS = 20_000_000
 
+TRAIN_NOTE = "run.json"  # what `foveapool train` leaves in its folder
+Found = TypeVar("Found", bound=Hashable)
 Maps = tuple[Tensor, Tensor, Tensor, Sequence[str]]  # what `choose_examples` is given
 
 
@@ -245,3 +247,62 @@ def read_adapter_pools(folder: Path) -> dict[str, LinearPool2d]:
         raise ValueError(
             f"{path}: {error!r}; wanted what foveapool.save wrote: save the adapter again"
         ) from error
+
+
+def read_adapter_layer(source: Path, layer: str | None = None) -> LinearPool2d | None:
+    """The pooling of an adapter, as the only one or that of a layer; None where there is none."""
+    folder = find_adapter_folder(source)
+    if folder is None:
+        return None
+    if read_saved_fit(source) is not None:
+        raise ValueError(
+            f"{source}: got a fit and an adapter in one folder, wanted one of them; "
+            "name the adapter's file or an operator's"
+        )
+    return _choose_layer(folder, read_adapter_pools(folder), layer)
+
+
+def find_fit_operator(source: Path, layer: str | None = None) -> Path | None:
+    """The operator's file in a folder of a saved fit; None where the source is no such folder.
+
+    Layers have names there, and numbers in a run.
+    """
+    fit = read_saved_fit(source)
+    if fit is not None:
+        return _choose_layer(source, fit.operators, layer)
+    if find_adapter_folder(source) is not None:
+        raise ValueError(
+            f"{source}: got an adapter, which holds weights and neither eigenvalues nor maps, "
+            "wanted an operator; `foveapool figures operator` draws the weights"
+        )
+    if source.is_file() and layer is not None:
+        raise ValueError(
+            f"layer: got {layer!r} and a file, {source}, which is of one layer; wanted one or the "
+            "other: leave it out, or name the folder"
+        )
+    if layer is not None and not layer.isdecimal():
+        raise ValueError(
+            f"layer: got {layer!r} for {source}, wanted a number, as `foveapool fit` and `study` "
+            "count their layers; names are those of a folder that ClosedFormPooling.save wrote"
+        )
+    return None
+
+
+def has_network(operator: Path) -> bool:
+    """Whether the folder of an operator's file tells of the network that it was fitted on."""
+    fit = read_saved_fit(operator.parent)
+    if fit is not None and operator in fit.operators.values():
+        return False
+    return any((operator.parent / note).is_file() for note in (TRAINING, TRAIN_NOTE))
+
+
+def _choose_layer(source: Path, found: Mapping[str, Found], layer: str | None) -> Found:
+    """What is there for a layer; without a name, the only one, which layers may share."""
+    names = ", ".join(found)
+    if layer is None:
+        if len(set(found.values())) > 1:
+            raise ValueError(f"{source}: got the layers {names}, wanted one; name it by --layer")
+        layer = next(iter(found))
+    if layer not in found:
+        raise ValueError(f"layer: got {layer!r} for {source}, wanted one of {names}")
+    return found[layer]

@@ -1,18 +1,25 @@
-"""From folders to run summaries: studies, trainings, `foveapool train`, fits, operator files.
+"""What folders and files hold: run summaries for pages, and what figures are drawn from.
 
-What is missing or cannot be read is said in the summary, and the rest is shown; a folder that is
-no run at all is an error.
+The folders are those of studies, trainings, `foveapool train` and fits; the files hold operators,
+scatter or rows. What is missing or cannot be read is said in the summary, and the rest is shown; a
+folder that is no run is an error. Where a source has none of what a figure needs, the error says
+which source would.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from foveapool.labels import label_columns, label_data
+from foveapool.pooling.grid import Center
+from foveapool.pooling.operator import PoolingOperator
+from foveapool.pooling.scatter import Scatter
+from foveapool.pooling.solve import sweep_pooling
 from foveapool.pooling.storage import FIT_NOTE
 from foveapool.records import ERROR, VALIDATION, Row, read_rows, summarize_values
 from foveapool.report.describe import (
@@ -23,16 +30,16 @@ from foveapool.report.describe import (
     read_curve,
 )
 from foveapool.report.operator_files import (
+    TRAIN_NOTE,
     SavedFit,
     find_adapter_folder,
     read_families,
     read_saved_fit,
     read_training_families,
 )
-from foveapool.report.run_summary import NO_OPERATOR, Family, RunSummary, make_family
+from foveapool.report.run_summary import NO_OPERATOR, Curve, Family, RunSummary, make_family
 from foveapool.runs import RESULT, RUNS, STEP, STUDY, TRAINING, read_json
 
-NOTE = "run.json"  # what `foveapool train` leaves in its folder
 UNNAMED = "training"  # the curve of such a folder, which is no setting of a study
 EXAMPLE = Path(__file__).parent / "assets" / "example"  # scripts/make_example_operator.py made it
 
@@ -48,7 +55,7 @@ def summarize_run(path: Path) -> RunSummary:
     if (path / RUNS).is_file():
         return summarize_run(find_last_run(path))
     files = sorted(path.glob("operator*.safetensors"))
-    if (path / NOTE).is_file() or (path / FIT_NOTE).is_file() or files:
+    if (path / TRAIN_NOTE).is_file() or (path / FIT_NOTE).is_file() or files:
         return _summarize_files(path.absolute().name, files, path)
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such file or folder, wanted a run")
@@ -59,8 +66,8 @@ def summarize_run(path: Path) -> RunSummary:
             "weights, and what ClosedFormPooling.save wrote has all of it"
         )
     raise ValueError(
-        f"{path}: not a run: got no {STUDY}, {TRAINING}, {NOTE} or operator*.safetensors in it; "
-        "wanted a folder that `foveapool study`, `train` or `fit` or ClosedFormPooling.save "
+        f"{path}: not a run: got no {STUDY}, {TRAINING}, {TRAIN_NOTE} or operator*.safetensors in "
+        "it; wanted a folder that `foveapool study`, `train` or `fit` or ClosedFormPooling.save "
         "wrote, or an operator's file"
     )
 
@@ -82,7 +89,7 @@ def find_last_run(root: Path) -> Path:
         own = [root / "trainings" / name for name in _asked(study.parent)]
         taken.update(own)
         times[study.parent] = max(_changed(folder) for folder in (study.parent, *own))
-    for note in (*root.glob(f"trainings/*/{TRAINING}"), *root.glob(f"*/{NOTE}")):
+    for note in (*root.glob(f"trainings/*/{TRAINING}"), *root.glob(f"*/{TRAIN_NOTE}")):
         if note.parent not in taken:
             times[note.parent] = _changed(note.parent)
     if not times:
@@ -95,7 +102,7 @@ def find_last_run(root: Path) -> Path:
 
 def _changed(folder: Path) -> float:
     """When a run last wrote something; a page that is written later does not make it newer."""
-    own = (STUDY, TRAINING, RESULT, NOTE, METRICS, "rows.csv", "selection.csv")
+    own = (STUDY, TRAINING, RESULT, TRAIN_NOTE, METRICS, "rows.csv", "selection.csv")
     files = [path for name in own if (path := folder / name).is_file()]
     return max((path.stat().st_mtime for path in files), default=0.0)
 
@@ -231,15 +238,17 @@ def _summarize_files(title: str, files: Sequence[Path], folder: Path | None = No
     told: list[tuple[str, str]] = []
     curve = None
     if folder is not None:
-        if fit is not None and not (folder / NOTE).is_file():
+        if fit is not None and not (folder / TRAIN_NOTE).is_file():
             told = list(fit.settings)
         else:
             try:
-                note = read_json(folder / NOTE)
+                note = read_json(folder / TRAIN_NOTE)
                 title = str(note.pop("title", title))
                 told = [(key.replace("_", " "), str(value)) for key, value in note.items()]
             except (OSError, ValueError):
-                missing.append(f"No {NOTE}: data and network of these operators are not known.")
+                missing.append(
+                    f"No {TRAIN_NOTE}: data and network of these operators are not known."
+                )
         curve = read_curve(folder / METRICS, UNNAMED)
         if not found:
             missing.append(f"{NO_OPERATOR}: fit one with `foveapool fit`.")
@@ -281,3 +290,149 @@ def _row(study: str, trainings: Sequence[TrainingFolder]) -> Row:
         **summarize_values([errors[seed] for seed in sorted(errors)]),
     }
     return Row(study=study, metric=ERROR if first.held_out is None else VALIDATION, **columns)
+
+
+Say = Callable[[str], None]
+
+
+def _say_nothing(text: str) -> None:
+    pass
+
+
+def read_sweeps(
+    sources: Sequence[Path], text: str, say: Say = _say_nothing
+) -> dict[str, list[PoolingOperator]]:
+    """Operators over alpha by layer: solved for on scatter files, or as runs have them.
+
+    Here and below, `say` takes what is missing in a run, a line at a time.
+    """
+    try:
+        alphas = [float(part) for part in text.split(",")]
+    except ValueError:
+        raise ValueError(f"alphas: got {text!r}, wanted numbers such as 5,25,100") from None
+    found: list[tuple[Path, str, list[PoolingOperator]]] = []
+    for source in dict.fromkeys(sources):
+        fit = read_saved_fit(source)
+        scatters = _scatters(source, fit)
+        center: Center = "paper" if fit is None else fit.center
+        for name, scatter in scatters.items():
+            halves = [(size + 1) // 2 for size in scatter.in_shape]
+            swept = sweep_pooling(scatter, halves, alphas, center=center, window=scatter.window)
+            found.append((source, name, list(swept)))
+        for family in () if scatters else _summarize(source, say).families:
+            if len(family.operators) > 1:
+                found.append((source, family.label, list(family.operators)))
+    if not found:
+        raise ValueError(
+            f"{_listed(sources)}: no operators of several alphas, wanted such ones or "
+            "a scatter file, which a study leaves in the folder of its baseline"
+        )
+    names = [name for _, name, _ in found]
+    folders = [source.name for source in dict.fromkeys(source for source, _, _ in found)]
+
+    def named(source: Path, name: str) -> str:
+        if names.count(name) == 1:
+            return name
+        return f"{name}, {source.name if folders.count(source.name) == 1 else source}"
+
+    return {named(source, name): operators for source, name, operators in found}
+
+
+def _scatters(source: Path, fit: SavedFit | None) -> dict[str, Scatter]:
+    """Scatter by what it is called: its layers, or else its file."""
+    if fit is not None:
+        files = dict.fromkeys(fit.scatters.values())
+        return {", ".join(fit.layers(path)): Scatter.load(path) for path in files}
+    if source.is_dir():
+        found = sorted(source.glob("scatter-*.safetensors"))
+        names = [_of_study(path) for path in found]
+        # Scatter of one layer may have been summed up in several ways, which the file's name tells.
+        return {
+            name if names.count(name) == 1 else path.stem: Scatter.load(path)
+            for path, name in zip(found, names, strict=True)
+        }
+    try:
+        return {_of_study(source): Scatter.load(source)}
+    except ValueError:
+        return {}  # an operator's file, or what is neither, as reading it as one will say
+
+
+def _of_study(scatter: Path) -> str:
+    """The layer in the name of a study's scatter file; of another, the name."""
+    named = re.fullmatch(r"scatter-(.+)-[0-9a-f]{8}", scatter.stem)
+    return named[1] if named else scatter.stem
+
+
+def read_curves(sources: Sequence[Path], say: Say = _say_nothing) -> list[Curve]:
+    """The curves of runs; one that is no setting of a study is named by its folder.
+
+    Studies share trainings, and those are drawn once. Where two studies call different trainings
+    the same, each line says whose it is.
+    """
+    found = {source: _summarize(source, say).curves for source in sources}
+    if not any(found.values()):
+        raise ValueError(
+            f"{_listed(sources)}: got no finished epoch, wanted a study, a training of one or a "
+            "folder of `foveapool train` that has one; wait for it, or name another"
+        )
+    studies = [source for source in found if (source / STUDY).is_file()]
+    meant: dict[str, set[tuple[Curve, ...]]] = {}
+    for study in studies:
+        for label in {curve.label for curve in found[study]}:
+            own = tuple(curve for curve in found[study] if curve.label == label)
+            meant.setdefault(label, set()).add(own)
+
+    def named(source: Path, curve: Curve) -> Curve:
+        if curve.label == UNNAMED:
+            return replace(curve, label=str(source))
+        if source in studies and len(meant[curve.label]) > 1:
+            alone = [study.name for study in studies].count(source.name) == 1
+            return replace(curve, label=f"{curve.label}, {source.name if alone else source}")
+        return curve
+
+    every = [named(source, curve) for source, curves in found.items() for curve in curves]
+    return list(dict.fromkeys(every))
+
+
+def read_all_rows(sources: Sequence[Path], say: Say = _say_nothing) -> list[Row]:
+    """The rows of CSV files and studies; of one that is not finished, those so far."""
+    found: list[Row] = []
+    for source in sources:
+        if source.is_file():
+            found += read_rows(source)
+        else:
+            account = _summarize(source, say)
+            found += [*account.selection, *account.rows]
+    if not found:
+        raise ValueError(
+            f"{_listed(sources)}: got no row of results, wanted the folder of a study with a "
+            "finished training, or a CSV file of rows; `foveapool train` and `fit` write none"
+        )
+    return found
+
+
+def read_ratio_rows(sources: Sequence[Path], what: str, say: Say = _say_nothing) -> list[Row]:
+    """The rows that hold CE or flip rates, as `what` says."""
+    found = [row for row in read_all_rows(sources, say) if row.metric.startswith(f"{what}, ")]
+    if not found:
+        raise ValueError(
+            f"{_listed(sources)}: got no row of {what!r}, wanted some, such as `foveapool "
+            "robustness evaluate RUN --baseline RUN` adds to results/robustness.csv"
+        )
+    return found
+
+
+def _listed(sources: Sequence[Path]) -> str:
+    return ", ".join(map(str, sources))
+
+
+def _summarize(source: Path, say: Say) -> RunSummary:
+    """What is known of a run; says what is missing.
+
+    Not that an operator is: figures of operators say so themselves, others need none.
+    """
+    account = summarize_run(source)
+    for text in account.missing:
+        if not text.startswith(NO_OPERATOR):
+            say(text)
+    return account

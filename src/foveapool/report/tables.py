@@ -347,3 +347,32 @@ def _behind(row: Row, best: Row) -> tuple[str, str]:
     pair = compare_pairs(row, best)
     p = "-" if math.isnan(pair.p) else f"{pair.p:.2g}"
     return format_spread(pair.mean, pair.deviation), p
+
+
+def list_lacking_rows(rows: list[Row], there: list[Row]) -> list[Row]:
+    """Those of the first rows that the others lack, so that they have to be added.
+
+    Of rows that measure the same thing the last counts: one with other numbers behind it has to be
+    added again.
+    """
+    measured = _describe_measurement
+    told, ever = ({measured(row) for row in each} for each in (latest_rows(there), there))
+    taken = {measured(row) for row in latest_rows(rows)}
+
+    def lacks(row: Row) -> bool:
+        it = measured(row)
+        return it not in (told if it in taken else ever)
+
+    # What stands before the last of a setting's errors is taken for that of an older one.
+    begun = {setting_key(row) for row in rows if row.metric in (ERROR, LESS) and lacks(row)}
+    return [
+        row
+        for row in rows
+        if lacks(row) or (row.metric != VALIDATION and setting_key(row) in begun)
+    ]
+
+
+def _describe_measurement(row: Row) -> str:
+    """What a row says but for command and date; as text, since nan does not equal itself."""
+    mean, deviation = float(row.mean), float(row.deviation)
+    return str(replace(row, mean=mean, deviation=deviation, command="", date=""))

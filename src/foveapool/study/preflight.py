@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import math
 import shutil
 import statistics
@@ -148,6 +149,22 @@ class StudyPlan:
     def left(self) -> int:
         """The trainings that are still to be done."""
         return len(self.trainings) - self.done
+
+    def describe_time(self, jobs: int) -> str:
+        """How long what is left takes, so many at once, in words."""
+        if not self.left:
+            return "nothing is left to do"
+        if self.unknown:
+            return f"the time for the other {self.left} is unknown: {self.unknown}"
+        seconds = self.seconds / jobs
+        time = "less than a second"
+        if seconds >= 1:
+            time = f"about {datetime.timedelta(seconds=round(seconds))}"
+        again = f" and for {self.again} networks that fits need again" if self.again else ""
+        return (
+            f"{time} of training for the other {self.left}{again}, {jobs} at once; fits and "
+            "robustness not counted"
+        )
 
 
 def make_plan(study: Study, runs: Runs, means: ExecutionOptions) -> StudyPlan:

@@ -16,8 +16,9 @@ base        another preset, that this one is laid over: its searches and arms co
 from __future__ import annotations
 
 import dataclasses
+import re
 import tomllib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from importlib import resources
 from itertools import product
 from pathlib import Path
@@ -34,6 +35,8 @@ from foveapool.training.recipe import Recipe, get_paper_recipe
 
 WHOLE = "whole"  # a window that is none: TOML has no word for nothing
 BASE = "base"
+BARE_WORD = re.compile(r"[^\W\d][\w.:/~+-]*")
+_OPTIONS = ("jobs", "partial")  # of the command: a study is the same whoever runs it
 _LISTED = ("search", "arm")  # those that may be there several times
 _TABLES = (BASE, "title", "data", "network", "recipe", "search", "trials", "arm")
 _POOL = tuple(each.name for each in dataclasses.fields(Pool) if each.name != "together")
@@ -287,9 +290,48 @@ def _check_keys(where: str, table: Any, known: Collection[str]) -> None:
         raise ValueError(f"{where}: got {table!r}, wanted a table")
     for key in table:
         if key not in known:
-            if RENAMED.get(key) in known:
+            new = RENAMED.get(key)
+            if new in known:
+                raise ValueError(f"{where}: got the key {key!r}, which is called {new!r} now")
+            if new in _OPTIONS:
                 raise ValueError(
-                    f"{where}: got the key {key!r}, which is called {RENAMED[key]!r} now"
+                    f"{where}: got the key {key!r}, which no study has; it is the option --{new} "
+                    "of `foveapool study`"
                 )
             hint = did_you_mean(key, known)
             raise ValueError(f"{where}: got the key {key!r}, wanted among {', '.join(known)}{hint}")
+
+
+def parse_changes(given: Iterable[str]) -> dict[str, Any]:
+    """TABLE.KEY=VALUE for each, as the tables of a TOML file."""
+    changes: dict[str, Any] = {}
+    for each in given:
+        try:
+            found = _parse_change(each)
+        except tomllib.TOMLDecodeError as error:
+            raise ValueError(
+                f"--set: got {each!r}, wanted TABLE.KEY=VALUE as in TOML, such as "
+                f"trials.seeds=3 or data.name=svhn ({error})"
+            ) from error
+        for table, values in found.items():
+            if not isinstance(values, dict):
+                raise ValueError(f"--set: got {each!r}, wanted TABLE.KEY=VALUE")
+            changes[table] = _merge_tables(changes.get(table, {}), values)
+    return changes
+
+
+def _parse_change(given: str) -> dict[str, Any]:
+    """One of them; a word without quotes is text too, since a shell takes quotes away."""
+    key, _, value = given.partition("=")
+    try:
+        return tomllib.loads(given)
+    except tomllib.TOMLDecodeError:
+        if not BARE_WORD.fullmatch(value.strip()):
+            raise
+        return tomllib.loads(f"{key}='{value.strip()}'")
+
+
+def _merge_tables(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    """Both, the new values over the old ones, tables within tables alike."""
+    deeper = [key for key in new if isinstance(new[key], dict) and isinstance(old.get(key), dict)]
+    return {**old, **new, **{key: _merge_tables(old[key], new[key]) for key in deeper}}
