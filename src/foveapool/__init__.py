@@ -14,6 +14,7 @@ from foveapool.surgery.adapter import load, save
 from foveapool.surgery.capture import capture
 from foveapool.surgery.estimator import ClosedFormPooling
 from foveapool.surgery.find import Downsampling, downsampling_layers
+from foveapool.surgery.move_stride import move_stride, restore_stride
 from foveapool.surgery.progress import Progress
 from foveapool.surgery.replace import Replacement, replace, restore
 
@@ -41,9 +42,11 @@ __all__ = [
     "downsampling_layers",
     "linear_pool2d",
     "load",
+    "move_stride",
     "pooling_report",
     "replace",
     "restore",
+    "restore_stride",
     "save",
     "solve_pooling",
     "sweep_pooling",

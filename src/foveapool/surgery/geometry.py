@@ -93,7 +93,7 @@ def check_subsamples(
     with eval_mode(layer):
         # Without hooks, which are its owner's business.
         wanted = layer.forward(noise)
-        layer.stride = _ones_for(stride)
+        layer.stride = ones_for(stride)
         try:
             found = layer.forward(noise)[:, :, :: steps[0], :: steps[1]]
         finally:
@@ -117,7 +117,7 @@ def _as_torch_wrote_it(layer: nn.Module) -> bool:
     return any(kind.forward is known.forward for known in (nn.Conv2d, *POOLINGS))
 
 
-def _ones_for(stride: Any) -> Any:
+def ones_for(stride: Any) -> Any:
     """Stride 1 in the form that the layer's own has: its code may count on it."""
     return type(stride)([1] * len(stride)) if isinstance(stride, (tuple, list)) else 1
 
@@ -154,7 +154,7 @@ class Unstrided(nn.Module):
         self.strided = own is not None
         if self.strided:
             self.own_stride = self.layer.stride
-            self.layer.stride = _ones_for(self.own_stride)
+            self.layer.stride = ones_for(self.own_stride)
         plain = (nn.MaxPool2d.forward, nn.AvgPool2d.forward, nn.LPPool2d.forward)
         self.overhangs = getattr(layer, "ceil_mode", False) and type(layer).forward in plain
         self.train(layer.training)
@@ -172,7 +172,7 @@ class Unstrided(nn.Module):
             return measure_out_shape(self.layer, in_shape, channels)
         finally:
             if self.strided:
-                self.layer.stride = _ones_for(self.own_stride)
+                self.layer.stride = ones_for(self.own_stride)
 
     def forward(self, x: Tensor) -> Tensor:
         """The stride-1 map of `x` (B, C, H, W)."""
