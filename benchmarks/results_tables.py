@@ -5,7 +5,8 @@ Everything comes from results/*.csv; what is not measured yet is not in them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from told import (
     BASELINE,
@@ -33,7 +34,6 @@ from foveapool.report.tables import (
 from foveapool.statistics import compare_pairs
 
 PARAMETERS = "parameters"
-_FIRST = (BASELINE, "sgd", CLOSED, TRAINED)  # the columns of README's table
 
 
 def _of_procedure() -> list[Row]:
@@ -98,10 +98,6 @@ def _lines(rows: Sequence[Row], at: tuple[str, str, str], more: str = "") -> lis
             )
         )
     return lines
-
-
-def _by_place(rows: Iterable[Row]) -> dict[tuple[str, ...], Row]:
-    return {(row.network, row.data, row.pooling, row.metric): row for row in rows}
 
 
 def claims() -> str:
@@ -214,34 +210,56 @@ def rivals() -> str:
     return Table(("pooling", *(f"layer {n}" for n in layers)), tuple(lines)).markdown()
 
 
-def first_look() -> str:
-    """README's table: a line a network and data set, the paper's figures in brackets."""
-    searched = _of_procedure()
-    # Each with the setting that was searched for it, where there was such a search.
-    searched += [r for r in rows_of("trained-cnn-*.csv") if r.pooling == TRAINED]
-    default = [r for r in rows_of("settings-*.csv") if r.alpha in ("", "auto")]
-    lines = [_first_line(searched, at, "") for at in _networks(searched)]
-    lines += [_first_line(default, at, ", no search") for at in _networks(default)]
-    names = (POOLINGS[name] for name in _FIRST)
-    header = ("error %", *names, "closed form less strided, in pairs")
+def paper_rows() -> str:
+    """The paper's rows: our error with the paper's in brackets; bold: the lowest of a line.
+
+    What is searched as in the paper goes before what stands at known settings, and both before
+    the forms; what a paired test does not tell from the lowest is bold too.
+    """
+    rows = errors_of("table1-*.csv sgd-*.csv") + errors_of("settings-*.csv forms-*.csv")
+    header, lines = ("error %", *_COLUMNS), []
+    for each in sorted(load_paper_figures()["table1"], key=_by_size):
+        at = each["network"], each["data"]
+        here = [row for row in rows if (row.network, row.data) == at]
+        found = [next(filter(wanted, here), None) for wanted, _ in _COLUMNS.values()]
+        measured = [row for row in found if row]
+        texts = iter(best_bold(measured)) if measured else iter(())
+        cells = [next(texts) if row else "-" for row in found]
+        papers = [name and get_paper_error(*at, name) for _, name in _COLUMNS.values()]
+        shown = zip(cells, papers, strict=True)
+        errors = (f"{text} ({paper[0]:.1f})" if paper else text for text, paper in shown)
+        lines.append((_where(*at), *errors))
     return Table(header, tuple(lines)).markdown()
 
 
-def _networks(rows: Iterable[Row]) -> list[tuple[str, str]]:
-    return list(dict.fromkeys((row.network, row.data) for row in sorted(rows, key=_order)))
+def _by_size(row: Mapping[str, Any]) -> tuple[int, int]:
+    return list(NETWORKS).index(row["network"]), list(NAMES).index(row["data"])
 
 
-def _first_line(rows: Sequence[Row], at: tuple[str, str], more: str) -> tuple[str, ...]:
-    own = _by_place(rows)
-    errors = best_bold([own[(*at, name, ERROR)] for name in _FIRST])
-    papers = [get_paper_error(*at, name) for name in _FIRST]
-    cells = [
-        text if paper is None else f"{text} ({paper[0]:.1f})"
-        for text, paper in zip(errors, papers, strict=True)
-    ]
-    less, p = (own[(*at, CLOSED, metric)] for metric in (LESS, P_VALUE))
-    gain = f"{format_spread(less.mean, less.deviation, 1)}, p {p.mean:.2g}"
-    return (f"{NETWORKS[at[0]]}, {NAMES[at[1]]}{more}", *cells, gain)
+def _where(network: str, data: str) -> str:
+    return f"{NETWORKS[network]}, {NAMES[data]}"
+
+
+def _instead(row: Row) -> bool:
+    """Closed form as in the paper: searched where there was a search, else as it is by default."""
+    chosen = row.study.startswith("table1-") or row.alpha == "auto"
+    return row.pooling == CLOSED and row.form == "replace" and chosen
+
+
+def _behind_all(row: Row, pooling: str) -> bool:
+    """Whether a pooling stands behind every convolution, its norm and its activation."""
+    name = row.pooling.partition(",")[0]
+    return (name, row.layer, row.form) == (pooling, "1, 2, 3", "after-activation")
+
+
+# The columns: which rows are meant, and which pooling of the paper's is the same.
+_COLUMNS: dict[str, tuple[Callable[[Row], bool], str]] = {
+    POOLINGS[BASELINE]: (lambda row: row.pooling == BASELINE, BASELINE),
+    "closed form instead of it": (_instead, CLOSED),
+    POOLINGS["sgd"]: (lambda row: row.pooling == "sgd" and row.form == "replace", "sgd"),
+    "closed form behind every convolution": (lambda row: _behind_all(row, CLOSED), ""),
+    "BlurPool as published": (lambda row: _behind_all(row, "blur"), ""),
+}
 
 
 RESULTS_TABLES: dict[str, Callable[[], str]] = {
@@ -253,5 +271,5 @@ RESULTS_TABLES: dict[str, Callable[[], str]] = {
     "poolings": poolings,
     "poolings_resnet18": poolings_resnet18,
     "rivals": rivals,
-    "first_look": first_look,
+    "paper_rows": paper_rows,
 }
