@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from foveapool import ClosedFormPooling
-from foveapool.surgery import checkpoint, passes
+from foveapool.surgery import fit_files, passes
 
 from .toys import MAIN, POOL, SHORTCUT, loader, toy
 
@@ -140,11 +140,11 @@ def test_sums_of_another_fit_are_neither_used_nor_touched(tmp_path, make, settin
 
 
 def test_sums_of_more_processes_are_those_of_another_fit(monkeypatch):
-    alone = checkpoint.fingerprint_fit(toy(), {})
-    assert checkpoint.fingerprint_fit(toy(), {}) == alone
-    monkeypatch.setattr(checkpoint, "is_distributed", lambda: True)
+    alone = fit_files.fingerprint_fit(toy(), {})
+    assert fit_files.fingerprint_fit(toy(), {}) == alone
+    monkeypatch.setattr(fit_files, "is_distributed", lambda: True)
     monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
-    assert checkpoint.fingerprint_fit(toy(), {}) != alone
+    assert fit_files.fingerprint_fit(toy(), {}) != alone
 
 
 def test_settings_that_only_matter_for_solving_may_change(tmp_path):
@@ -247,9 +247,9 @@ def test_only_the_latest_sums_are_kept_and_other_files_stay(tmp_path):
 def test_sums_are_saved_at_intervals_and_not_after_each_batch(tmp_path, monkeypatch):
     monkeypatch.setattr(passes, "SAVE_SECONDS", 1000.0)
     written = []
-    original = checkpoint.FitCheckpoint.write
+    original = fit_files.FitCheckpoint.write
     monkeypatch.setattr(
-        checkpoint.FitCheckpoint,
+        fit_files.FitCheckpoint,
         "write",
         lambda self, at, takers: written.append(at) or original(self, at, takers),
     )

@@ -23,14 +23,13 @@ from foveapool.pooling.module import LinearPool2d, default_center
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.pooling.scatter import Scatter, Weighting
 from foveapool.pooling.solve import Alpha, AlphaUnit, Norm, Sign, solve_pooling
-from foveapool.surgery.checkpoint import FitCheckpoint
 from foveapool.surgery.find import Downsampling, Layers, check_same_layer, unwrap_network
+from foveapool.surgery.fit_files import FitCheckpoint, FitState, read_fit, write_fit
 from foveapool.surgery.forward import get_device
 from foveapool.surgery.loader import FitSource, Unpack
 from foveapool.surgery.passes import FitPasses, ScatterSettings, make_mixing_sizes
 from foveapool.surgery.progress import Report, open_reporter
 from foveapool.surgery.replace import RANDOM, Replacement, replace
-from foveapool.surgery.serialization import FitState, read_fit, write_fit
 from foveapool.surgery.settings import (
     MixingStart,
     Window,

@@ -29,14 +29,14 @@ from foveapool.pooling.operator import PoolingOperator
 from foveapool.pooling.scatter import Scatter, Weighting
 from foveapool.pooling.validation import gather_from_processes, is_distributed
 from foveapool.surgery.capture import compute_outputs, find_targets, read_maps
-from foveapool.surgery.checkpoint import (
+from foveapool.surgery.find import Downsampling
+from foveapool.surgery.fit_files import (
     FitCheckpoint,
     FoundSums,
     Position,
     digest_batch,
     fingerprint_fit,
 )
-from foveapool.surgery.find import Downsampling
 from foveapool.surgery.forward import get_device, unwrap
 from foveapool.surgery.loader import (
     FitSource,

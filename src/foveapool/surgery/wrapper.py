@@ -27,7 +27,6 @@ from foveapool.surgery.geometry import (
     check_subsamples,
     measure_out_shape,
 )
-from foveapool.surgery.optimizer import Slot
 
 Mode = Literal["replace", "mix", "after"]
 OnResize = Literal["error", "interpolate"]
@@ -39,6 +38,17 @@ def check_mode(mode: str) -> None:
     """Raises a ValueError unless there is such a mode."""
     if mode not in MODES:
         raise ValueError(f"mode: got {mode!r}, wanted one of {MODES}")
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Where a parameter stood in an optimizer, and what the optimizer remembered of it."""
+
+    group: int
+    index: int
+    parameter: nn.Parameter
+    state: dict[str, Any] | None
+    name: str | None  # for optimizers that were given named parameters
 
 
 @dataclass
