@@ -28,6 +28,7 @@ from foveapool.surgery.fit_files import FitCheckpoint, FitState, read_fit, write
 from foveapool.surgery.forward import get_device
 from foveapool.surgery.loader import FitSource, Unpack
 from foveapool.surgery.passes import FitPasses, ScatterSettings, make_mixing_sizes
+from foveapool.surgery.processes import check_same_settings, telling_failures
 from foveapool.surgery.progress import Report, open_reporter
 from foveapool.surgery.replace import RANDOM, Replacement, replace
 from foveapool.surgery.settings import (
@@ -194,9 +195,11 @@ class ClosedFormPooling:
         Returns:
             This object.
         """
-        self._make_plain()
-        check_mode(mode)
-        check_mixing_start(mixing, mode)
+        with telling_failures():
+            self._make_plain()
+            check_mode(mode)
+            check_mixing_start(mixing, mode)
+        check_same_settings(self.get_params())
         mixes = mode == "mix" and mixing == "least-squares"
         settings = {name: getattr(self, name) for name in ScatterSettings.__dataclass_fields__}
         shelf = None if resume is None else FitCheckpoint(resume)
@@ -207,18 +210,21 @@ class ClosedFormPooling:
             if shelf is not None:
                 stack.callback(shelf.release)
             passes = FitPasses(reading, ScatterSettings(**settings), report, shelf, 2 + mixes)
-            components = {
-                name: resolve_components(self.components, name, found, mode)
-                for name, found in passes.prepare().items()
-            }
-            if mixes:
-                self._check_mixing_fits(model, passes.targets, components)
+            targets = passes.prepare()
+            with telling_failures():
+                components = {
+                    name: resolve_components(self.components, name, found, mode)
+                    for name, found in targets.items()
+                }
+                if mixes:
+                    self._check_mixing_fits(model, targets, components)
             scatters = passes.run()
             seconds = time.perf_counter() - begin
             self.layers_, self.scatters_, self.mode_ = passes.targets, scatters, mode
             self.mixing_start_ = mixing
             self.operators_ = {}  # a failure below must not leave those of another fit
-            self.solve()
+            with telling_failures():
+                self.solve()
             self.seconds_["passes"] = seconds
             if mixes:
                 self._run_mixing(passes)

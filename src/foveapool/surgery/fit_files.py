@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -304,8 +304,14 @@ def _second_pass_stem(position: Position) -> str:
 def fingerprint_fit(model: nn.Module, facts: Mapping[str, Any]) -> str:
     """Tells fits apart: by the network's numbers and the JSON-able `facts` of the fit."""
     processes = torch.distributed.get_world_size() if is_distributed() else 1
-    digest = hashlib.sha256(json.dumps([processes, facts], sort_keys=True).encode())
-    for name, tensor in unwrap(model).state_dict().items():
+    known = json.dumps([processes, facts], sort_keys=True).encode()
+    return digest_tensors(unwrap(model).state_dict().items(), known)
+
+
+def digest_tensors(named: Iterable[tuple[str, object]], known: bytes = b"") -> str:
+    """Tells tensors apart by names, types, sizes and numbers; what is no tensor by its name."""
+    digest = hashlib.sha256(known)
+    for name, tensor in named:
         digest.update(name.encode())
         if isinstance(tensor, torch.Tensor):
             digest.update(_tensor_bytes(tensor))

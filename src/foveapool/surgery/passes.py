@@ -47,6 +47,7 @@ from foveapool.surgery.loader import (
     explain_first_batch,
     get_class_names,
 )
+from foveapool.surgery.processes import check_same_network, check_same_settings, telling_failures
 from foveapool.surgery.progress import Clock, Report
 from foveapool.surgery.settings import Window, resolve_window
 
@@ -90,15 +91,17 @@ class FitPasses:
         if not self.targets:
             self.prepare()
         if self.position.number == 1:
-            self._through(self.moments)
+            with telling_failures():
+                self._through(self.moments)
             self._reduce_moments()
-            with self._refusing():
+            with telling_failures(), self._refusing():
                 self._check_drawn_alike()
                 self.sums = {name: self._summing(name, each) for name, each in self.moments.items()}
             self.position = Position(2, 0, self.position.batches)
             self._keep(self.sums)
         if self.position.number == 2:
-            self._through(self.sums)
+            with telling_failures():
+                self._through(self.sums)
         if is_distributed():
             for each in self.sums.values():
                 each.all_reduce()
@@ -112,16 +115,18 @@ class FitPasses:
         All samples are taken, also where a class had to be drawn from for the scatter.
         """
         device = get_device(unwrap(self.reading.model))
-        for name, operator in operators.items():
-            pool = operator.module().to(device)
-            self.pools[name] = pool
-            digest = sha256(pool.weight.cpu().numpy().tobytes()).hexdigest()[:16]
-            sizes = make_mixing_sizes(self.targets[name], operator.components)
-            self.mixings[name] = MixingSums(sizes, device, digest)
+        with telling_failures():
+            for name, operator in operators.items():
+                pool = operator.module().to(device)
+                self.pools[name] = pool
+                digest = sha256(pool.weight.cpu().numpy().tobytes()).hexdigest()[:16]
+                sizes = make_mixing_sizes(self.targets[name], operator.components)
+                self.mixings[name] = MixingSums(sizes, device, digest)
         if self.position.number != 3 or not self._go_on_mixing(device):
             total = self.position.batches if self.position.number == 2 else self.position.total
             self.position = Position(3, 0, total)
-        self._through(self.mixings)
+        with telling_failures():
+            self._through(self.mixings)
         if is_distributed():
             for each in self.mixings.values():
                 each.all_reduce()
@@ -130,7 +135,8 @@ class FitPasses:
     def _go_on_mixing(self, device: torch.device) -> bool:
         """Takes up the sums of an interrupted pass 3, if they are of these very poolings."""
         assert self.shelf is not None, "a pass that goes on was kept somewhere"
-        kept = self.shelf.read_mixing(self.position, list(self.mixings), device)
+        with telling_failures():
+            kept = self.shelf.read_mixing(self.position, list(self.mixings), device)
         same = all(kept[name].describes(each) for name, each in self.mixings.items())
         if is_distributed():
             same = all(gather_from_processes(same))
@@ -140,6 +146,24 @@ class FitPasses:
 
     def prepare(self) -> dict[str, Downsampling]:
         """Finds the layers by means of a first batch, and what an interrupted run left behind."""
+        with telling_failures():
+            found = self._look_at_first_batch()
+        classes = self.settings.num_classes or self._count_named() or 2
+        check_same_settings({**self._facts(), "num_classes": classes})
+        check_same_network(self.reading.model)
+        if _all_in_the_same_pass(found) and found is not None:
+            self.position, self.moments, self.sums = found
+            return self.targets
+        cap, seed = self.settings.class_cap, self.settings.seed
+        # Channels that never fire are common behind a ReLU and say nothing about places.
+        with self._naming_classes():
+            self.moments = {
+                name: ChannelMoments(classes, cap, seed, dead_channels="ignore")
+                for name in self._sources()
+            }
+        return self.targets
+
+    def _look_at_first_batch(self) -> FoundSums | None:
         reading = self.reading
         check_rereadable(reading.loader)
         check_precision(self.settings.precision, get_device(unwrap(reading.model)))
@@ -152,26 +176,21 @@ class FitPasses:
                 reading.model, first, reading.layer, reading.mode, reading.autocast
             )
         _check_calls(self.targets)
-        names = [name for name in self.targets if self._source(name) == name]
-        if self.shelf is not None:
-            facts = {
-                "layers": list(self.targets),
-                **reading.facts(),
-                **to_stored(asdict(self.settings)),
-            }
-            self.shelf.claim(fingerprint_fit(reading.model, facts), digest_batch(first))
-            found = self.shelf.read(names, get_device(unwrap(reading.model)))
-            if _all_in_the_same_pass(found) and found is not None:
-                self.position, self.moments, self.sums = found
-                return self.targets
-        classes = self.settings.num_classes or len(get_class_names(reading.loader) or ()) or 2
-        cap, seed = self.settings.class_cap, self.settings.seed
-        # Channels that never fire are common behind a ReLU and say nothing about places.
-        with self._naming_classes():
-            self.moments = {
-                name: ChannelMoments(classes, cap, seed, dead_channels="ignore") for name in names
-            }
-        return self.targets
+        if self.shelf is None:
+            return None
+        self.shelf.claim(fingerprint_fit(reading.model, self._facts()), digest_batch(first))
+        return self.shelf.read(self._sources(), get_device(unwrap(reading.model)))
+
+    def _facts(self) -> dict[str, Any]:
+        """What tells fits of one network apart."""
+        settings = to_stored(asdict(self.settings))
+        return {"layers": list(self.targets), **self.reading.facts(), **settings}
+
+    def _count_named(self) -> int:
+        return len(get_class_names(self.reading.loader) or ())
+
+    def _sources(self) -> list[str]:
+        return [name for name in self.targets if self._source(name) == name]
 
     def _source(self, name: str) -> str:
         """The first layer that reads the same tensor: branches of a block need one sum only."""
