@@ -7,12 +7,14 @@ import time
 
 import pytest
 
-from foveapool import _io
+from foveapool import ClosedFormPooling, _io
 from foveapool._io import (
     check_file_place,
     check_folder_place,
     clear_leftovers,
     hold_lock,
+    read_json,
+    read_toml,
     replace_file,
     write_text,
 )
@@ -145,3 +147,97 @@ def test_a_folder_that_is_there_needs_no_leave_to_write_beside_it(tmp_path, monk
     check_file_place(mine / "file")
     with pytest.raises(PermissionError, match="other: cannot be written"):
         check_folder_place(tmp_path / "other")
+
+
+DEEP = "[" * 100_000
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (DEEP, "nested too deeply"),
+        ('{"a": ' + "[" * 70 + "]" * 70 + "}", "nested too deeply, more than 64 levels"),
+        ('{"a": 1', "is not whole"),
+        ("[]", "got list, wanted an object"),
+        (" " * 17_000_000, "more than 16,000,000 bytes"),
+    ],
+)
+def test_json_is_read_within_bounds(tmp_path, text, message):
+    (tmp_path / "some.json").write_text(text)
+    with pytest.raises(ValueError, match=f"some.json.*{message}"):
+        read_json(tmp_path / "some.json")
+    (tmp_path / "some.json").write_text('{"a": ' + "[" * 60 + "]" * 60 + "}")
+    assert list(read_json(tmp_path / "some.json")) == ["a"]
+
+
+@pytest.mark.parametrize("text", [f"a = {DEEP}", "a" + ".a" * 70 + " = 1", "a = \x00"])
+def test_toml_is_read_within_bounds(tmp_path, text):
+    (tmp_path / "some.toml").write_text(text)
+    with pytest.raises(ValueError, match=r"some.toml: .*, wanted a study in TOML"):
+        read_toml(tmp_path / "some.toml", "a study")
+
+
+def test_a_pipe_is_no_file_to_read(tmp_path):
+    os.mkfifo(tmp_path / "some.json")
+    with pytest.raises(ValueError, match=r"some.json is not whole .*no regular file"):
+        read_json(tmp_path / "some.json")
+
+
+# Windows' locks by those of POSIX, which also are of bytes and go with their process.
+WITHOUT_FCNTL = """
+import fcntl, os, sys, types
+def locking(file, mode, count):
+    kind = fcntl.LOCK_UN if mode == 0 else fcntl.LOCK_EX | fcntl.LOCK_NB
+    fcntl.lockf(file, kind, count, os.lseek(file, 0, os.SEEK_CUR))
+sys.modules["msvcrt"] = types.SimpleNamespace(locking=locking, LK_UNLCK=0, LK_NBLCK=2)
+sys.modules["fcntl"] = None
+"""
+
+
+def test_locks_hold_without_fcntl(tmp_path):
+    take = "import runpy; lock = runpy.run_path(sys.argv[1])['lock_file']\n"
+    take += "file = open(sys.argv[2], 'a+'); shared = sys.argv[3] == 'shared'\n"
+    take += "lock(file, wait=False); lock(file, shared=shared, wait=False)\n"
+    take += "print('held', flush=True); sys.stdin.read()"
+    held = []
+
+    def hold(kind, program):
+        command = [sys.executable, "-c", WITHOUT_FCNTL + program, _io.__file__]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        held.append(subprocess.Popen([*command, str(tmp_path / "lock"), kind], text=True, **pipes))
+        return held[-1].stdout.readline() == "held\n"
+
+    join = take.replace("lock(file, wait=False); ", "")
+    try:
+        assert hold("shared", take)  # taken alone, then shared
+        assert hold("shared", join)
+        assert not hold("alone", join)
+        assert "BlockingIOError: another process holds" in held[-1].communicate()[1]
+        for process in held:
+            process.kill()
+            process.wait()
+        assert hold("alone", join)
+        assert not hold("shared", join)
+    finally:
+        for process in held:
+            process.kill()
+            process.communicate()
+
+
+def test_a_fit_works_without_fcntl(tmp_path):
+    program = """
+import foveapool as fp
+from torch import nn
+from foveapool import _io
+assert _io.fcntl is None
+torch.manual_seed(0)
+network = nn.Sequential(nn.Conv2d(3, 4, 3, 2, 1), nn.Flatten(), nn.Linear(64, 2))
+batches = [(torch.randn(20, 3, 8, 8), torch.arange(20) % 2)]
+fit = fp.ClosedFormPooling().fit(network, batches, layer="0", resume=sys.argv[1] + "/kept")
+fit.save(sys.argv[1] + "/fit")
+from foveapool.records import Row, append_rows
+append_rows(sys.argv[1] + "/rows.csv", [Row("some", "error", 1.0, 0.0, 1)])
+"""
+    program = "import torch\n" + WITHOUT_FCNTL + program
+    subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True)
+    assert ClosedFormPooling.load(tmp_path / "fit").operator_.components == 1

@@ -185,3 +185,14 @@ def test_a_file_is_no_folder_of_runs(tmp_path, inside):
     ):
         Runs(tmp_path / "note.txt" / inside)
     assert files(tmp_path) == ["note.txt"]
+
+
+@pytest.mark.parametrize("file", [TRAINING, RESULT])
+def test_what_is_nested_without_end_is_set_aside(tmp_path, file):
+    runs = Runs(tmp_path)
+    runs.begin("a", {"x": 1})
+    (runs.folder("a") / file).write_text("[" * 100_000)
+    assert runs.result("a", {"x": 1}) is None and list(runs.finished()) == []
+    with runs.claimed("a", {"x": 1}) as folder:
+        assert [path.name for path in folder.iterdir()] == [TRAINING]
+    assert (tmp_path / "aside" / "a.1" / file).is_file()

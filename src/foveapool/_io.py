@@ -1,18 +1,30 @@
 """Files that other processes may read or write at the same time: whole or not there, one at a time.
 
 A file is written near its final place and moved there when complete; a lock belongs to a process
-and goes with it, however it ends.
+and goes with it, however it ends. What is read may come from anyone: its size and how deep it is
+nested are bounded.
 """
 
 from __future__ import annotations
 
-import fcntl
+import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+import tomllib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO, Any
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+# Far above anything that is written here; as Python's objects it takes some twenty times as much.
+LARGEST_TEXT, DEEPEST = 16_000_000, 64
 
 
 @contextmanager
@@ -90,6 +102,72 @@ def write_text(path: Path, text: str) -> None:
         temporary.write_text(text, "utf-8")
 
 
+def read_text(path: Path) -> str:
+    """The text of a file; ValueError where it is none, is too large or no regular file."""
+    if path.exists() and not path.is_file():
+        raise ValueError(f"{path}: got what is no regular file, wanted one of text")
+    with open(path, "rb") as file:
+        content = file.read(LARGEST_TEXT + 1)
+    if len(content) > LARGEST_TEXT:
+        raise ValueError(f"{path}: got more than {LARGEST_TEXT:,} bytes, which no such file has")
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: got what is no text in UTF-8 ({error})") from error
+
+
+def parse_json(text: str, where: object) -> Any:
+    """What a JSON text says; ValueError names `where` it stands and why it cannot be read."""
+    try:
+        return _check_depth(json.loads(text))
+    except RecursionError as error:
+        raise ValueError(f"{where} is not whole (nested too deeply)") from error
+    except ValueError as error:
+        raise ValueError(f"{where} is not whole ({error})") from error
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file; ValueError where it holds none or only half of one.
+
+    It has the name of the file: who asks says whose it is, and what to do.
+    """
+    try:
+        text = read_text(path)
+    except ValueError as error:
+        told = str(error).removeprefix(f"{path}: ")
+        raise ValueError(f"{path.name} is not whole ({told})") from error
+    found = parse_json(text, path.name)
+    if not isinstance(found, dict):
+        raise ValueError(f"{path.name}: got {type(found).__name__}, wanted an object")
+    return found
+
+
+def read_toml(path: Path, wanted: str) -> dict[str, Any]:
+    """The tables in a TOML file; ValueError where it cannot be read as what is `wanted`."""
+    try:
+        return _check_depth(tomllib.loads(read_text(path)))
+    except RecursionError as error:
+        raise ValueError(f"{path}: nested too deeply, wanted {wanted} in TOML") from error
+    except ValueError as error:
+        told = str(error).removeprefix(f"{path}: ")
+        raise ValueError(f"{path}: {told}, wanted {wanted} in TOML") from error
+
+
+def _check_depth(value: Any) -> Any:
+    """The value itself, unless those who walk through it would run out of stack."""
+    level, depth = [value], 0
+    while level := [
+        inner
+        for each in level
+        if isinstance(each, (dict, list))
+        for inner in (each.values() if isinstance(each, dict) else each)
+    ]:
+        depth += 1
+        if depth > DEEPEST:
+            raise ValueError(f"nested too deeply, more than {DEEPEST} levels")
+    return value
+
+
 @contextmanager
 def hold_lock(path: Path, wait: bool = False) -> Iterator[None]:
     """Holds the lock file for this process; BlockingIOError names the one that holds it, if not us.
@@ -99,7 +177,7 @@ def hold_lock(path: Path, wait: bool = False) -> Iterator[None]:
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "a+") as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            lock_file(file, wait=wait)
         except BlockingIOError as error:
             file.seek(0)
             raise BlockingIOError(
@@ -110,3 +188,42 @@ def hold_lock(path: Path, wait: bool = False) -> Iterator[None]:
         file.write(str(os.getpid()))
         file.flush()
         yield
+
+
+# Windows knows no shared locks: who shares one holds any of these bytes, who is alone all of them.
+# They lie behind all that a file holds, since a locked byte cannot be read there.
+_FIRST_BYTE, _BYTES = 1 << 30, 64
+
+
+def lock_file(file: IO[Any], *, shared: bool = False, wait: bool = True) -> None:
+    """Locks an open file until it is closed, or changes the lock that it has.
+
+    BlockingIOError where another has it and `wait` is not asked for.
+    """
+    if fcntl is None:
+        _lock_bytes(file.fileno(), shared, wait)
+        return
+    kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+    fcntl.flock(file, kind if wait else kind | fcntl.LOCK_NB)
+
+
+def _lock_bytes(file: int, shared: bool, wait: bool) -> None:
+    import msvcrt as windows
+
+    lock: Callable[[int, int, int], None] = windows.locking  # type: ignore[attr-defined]
+    at_once, release = windows.LK_NBLCK, windows.LK_UNLCK  # type: ignore[attr-defined]
+    before = os.lseek(file, 0, os.SEEK_CUR)
+    try:
+        os.lseek(file, _FIRST_BYTE, os.SEEK_SET)
+        with suppress(OSError):
+            lock(file, release, _BYTES)
+        while True:
+            for byte in range(_BYTES if shared else 1):
+                os.lseek(file, _FIRST_BYTE + byte, os.SEEK_SET)
+                with suppress(OSError):
+                    return lock(file, at_once, 1 if shared else _BYTES)
+            if not wait:
+                raise BlockingIOError("another process holds the lock")
+            time.sleep(0.05)
+    finally:
+        os.lseek(file, before, os.SEEK_SET)

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from foveapool._io import check_file_place, hold_lock, replace_file
+from foveapool._io import check_file_place, hold_lock, parse_json, replace_file
 from foveapool.runs import Finished, digest_facts, find_result_fault, to_canonical_json
 
 HEADER = {"format": "foveapool-trainings", "version": 1}
@@ -285,8 +285,6 @@ def _read_all(file: gzip.GzipFile, found: Contents, check: Check) -> None:
             fault = _find_training_fault(name, training) or check(name, *training)
             if not fault and name in found.trainings:
                 fault = f"a second line of {name}"
-        except RecursionError:
-            fault = "nested too deeply"
         except ValueError as error:
             fault = str(error)
         if fault:
@@ -323,8 +321,8 @@ def _split_lines(file: gzip.GzipFile) -> Iterator[bytes | None]:
 def _check_header(line: bytes | None) -> None:
     wanted = f"wanted {to_canonical_json(HEADER)} as its first line"
     try:
-        header = json.loads((line or b"").decode())
-    except (ValueError, RecursionError) as error:
+        header = parse_json((line or b"").decode(), "its first line")
+    except ValueError as error:
         raise _Unusable(f"not a file of trainings, {wanted}") from error
     if not isinstance(header, dict) or header.get("format") != HEADER["format"]:
         raise _Unusable(f"not a file of trainings, {wanted}")
@@ -335,7 +333,7 @@ def _check_header(line: bytes | None) -> None:
 def _parse(line: bytes) -> tuple[str, bytes, Finished]:
     """The name, the line as it is written here, and the training; ValueError if it is none."""
     try:
-        entry = json.loads(line.decode())
+        entry = parse_json(line.decode(), "its JSON")
     except ValueError as error:
         raise ValueError(f"not JSON ({error})") from error
     if not isinstance(entry, dict) or set(entry) != KEYS:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import datetime
-import fcntl
 import io
 import math
 import os
@@ -23,6 +22,8 @@ from dataclasses import asdict, dataclass, fields
 from importlib import metadata
 from pathlib import Path
 from typing import Any, TextIO
+
+from foveapool._io import lock_file
 
 
 @dataclass(frozen=True)
@@ -173,7 +174,7 @@ def append_rows(
     text = io.StringIO()
     writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
     with open(path, "a+", newline="", encoding="utf-8") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        lock_file(file)
         rows = list(rows)
         if not _has_header(path, file):
             writer.writeheader()

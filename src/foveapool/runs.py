@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from foveapool._io import clear_leftovers, find_existing_parent, hold_lock, write_text
+from foveapool._io import clear_leftovers, find_existing_parent, hold_lock, read_json, write_text
 
 FORMAT_VERSION = 1
 RUNS, TRAINING, RESULT, STUDY = "runs.json", "training.json", "result.json", "study.json"
@@ -72,8 +72,8 @@ class Runs:
         if not path.exists():
             return
         try:
-            version = json.loads(path.read_text("utf-8")).get("format_version")
-        except (ValueError, AttributeError, OSError) as error:
+            version = read_json(path).get("format_version")
+        except (ValueError, OSError) as error:
             raise ValueError(
                 f"{path}: not a results folder of foveapool ({error}); choose another folder"
             ) from error
@@ -224,17 +224,6 @@ def _check_folder(root: Path) -> None:
         )
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """The object in a JSON file; ValueError where it holds none or only half of one."""
-    try:
-        found = json.loads(path.read_text("utf-8"))
-    except (ValueError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path.name} is not whole ({error})") from error
-    if not isinstance(found, dict):
-        raise ValueError(f"{path.name}: got {type(found).__name__}, wanted an object")
-    return found
-
-
 def _plain(facts: Mapping[str, Any]) -> dict[str, Any]:
     """The facts as JSON gives them back: lists for tuples."""
     return json.loads(json.dumps(facts))
@@ -246,11 +235,7 @@ def to_canonical_json(value: Any) -> str:
 
 
 def _are_same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    try:
-        return to_canonical_json(one) == to_canonical_json(other)
-    except RecursionError:
-        # A line of a file may be nested almost as deeply as can be read.
-        return False
+    return to_canonical_json(one) == to_canonical_json(other)
 
 
 def digest_facts(facts: Mapping[str, Any]) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ import torch
 import typer
 from torch import nn
 
+from foveapool._io import parse_json
 from foveapool.cli.options import user_errors
 from foveapool.surgery.find import downsampling_layers
 from foveapool.surgery.forward import get_first_line
@@ -56,8 +56,8 @@ def make_network(network: str, options: str = "{}") -> nn.Module:
     if not source or not name:
         raise ValueError(f"network: got {network!r}, wanted MODULE:NAME or FILE.py:NAME")
     try:
-        arguments = json.loads(options)
-    except json.JSONDecodeError as error:
+        arguments = parse_json(options, "options")
+    except ValueError as error:
         raise ValueError(f"options: got {options!r}, wanted a JSON object ({error})") from error
     if not isinstance(arguments, dict):
         raise ValueError(

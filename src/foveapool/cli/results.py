@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from foveapool._io import read_json
 from foveapool.cli.options import user_errors
 from foveapool.records import ERROR, VALIDATION, Row, read_rows
 from foveapool.report.tables import (
@@ -19,7 +20,7 @@ from foveapool.report.tables import (
     ranking_table,
     selection_table,
 )
-from foveapool.runs import STUDY, read_json
+from foveapool.runs import STUDY
 from foveapool.study.rows import DIVERGED
 
 FORMATS = ("terminal", "markdown", "csv", "latex")

@@ -16,7 +16,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from foveapool._io import replace_file
+from foveapool._io import parse_json, replace_file
 
 FORMAT_VERSION = 1
 # What a folder with a saved fit has in it, and one with an adapter.
@@ -51,9 +51,9 @@ def load_tensors(
         raise FileNotFoundError(f"{path}: no such file, wanted a foveapool {kind} file")
     try:
         with safe_open(path, framework="pt", device=str(device)) as file:
-            header = json.loads((file.metadata() or {}).get(_HEADER, "null"))
+            header = parse_json((file.metadata() or {}).get(_HEADER, "null"), "its header")
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, json.JSONDecodeError, UnicodeDecodeError, OSError) as error:
+    except (SafetensorError, ValueError, OSError) as error:
         raise ValueError(
             f"{path}: not a whole safetensors file ({error}); wanted a foveapool {kind} file: "
             "copy it again or make it anew"

@@ -5,12 +5,12 @@ The facts are those of `runs`: plain JSON. A fact that is not there is left out.
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
+from foveapool._io import parse_json, read_json, read_text
 from foveapool._stored_names import from_stored
 from foveapool.labels import (
     BASELINE,
@@ -22,7 +22,7 @@ from foveapool.labels import (
     list_unusual,
 )
 from foveapool.report.run_summary import Curve
-from foveapool.runs import RESULT, TRAINING, read_json
+from foveapool.runs import RESULT, TRAINING
 
 Pairs = list[tuple[str, str]]
 
@@ -64,8 +64,8 @@ def read_curve(path: Path, label: str) -> Curve | None:
     """The epochs in a metrics file, thinned where there are very many; None without any."""
     try:
         # What is behind the last line feed is half a line, of one who writes or was killed.
-        lines = path.read_text("utf-8").split("\n")[:-1]
-        records = [json.loads(line) for line in lines]
+        lines = read_text(path).split("\n")[:-1]
+        records = [parse_json(line, path) for line in lines]
         every = max(1, math.ceil(len(records) / _POINTS))
         # Counted from the first epoch, so that seeds that have come less far have epochs in common
         # with the others; the last one always stays.

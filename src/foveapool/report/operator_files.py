@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from torch import Tensor
 
+from foveapool._io import read_json
 from foveapool._stored_names import from_stored
 from foveapool.labels import list_unusual
 from foveapool.pooling.grid import Center
@@ -26,7 +27,7 @@ from foveapool.report.run_summary import (
     fits_operator,
     make_family,
 )
-from foveapool.runs import TRAINING, read_json
+from foveapool.runs import TRAINING
 
 # Of all operators of an account, a byte each before they are packed: what a page can carry.
 MOST_WEIGHTS = 20_000_000

@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from foveapool._io import read_json
 from foveapool.labels import label_columns, label_data
 from foveapool.pooling.grid import Center
 from foveapool.pooling.operator import PoolingOperator
@@ -38,7 +39,7 @@ from foveapool.report.operator_files import (
     read_training_families,
 )
 from foveapool.report.run_summary import NO_OPERATOR, Curve, Family, RunSummary, make_family
-from foveapool.runs import RESULT, RUNS, STEP, STUDY, TRAINING, read_json
+from foveapool.runs import RESULT, RUNS, STEP, STUDY, TRAINING
 
 UNNAMED = "training"  # the curve of such a folder, which is no setting of a study
 EXAMPLE = Path(__file__).parent / "assets" / "example"  # scripts/make_example_operator.py made it

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from foveapool._io import clear_leftovers, hold_lock, replace_file, write_text
+from foveapool._io import clear_leftovers, hold_lock, read_json, replace_file, write_text
 from foveapool.robustness.corruptions import block_length, corrupt
 from foveapool.robustness.names import (
     SEVERITIES,
@@ -134,8 +134,8 @@ def read_generated(folder: str | os.PathLike[str]) -> dict[str, Any] | None:
     if not path.is_file():
         return None
     try:
-        return dict(json.loads(path.read_text("utf-8")))
-    except (ValueError, TypeError) as error:
+        return read_json(path)
+    except ValueError as error:
         raise ValueError(
             f"{path}: not written by foveapool ({error}); generate the set into another folder"
         ) from error

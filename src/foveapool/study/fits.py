@@ -18,13 +18,13 @@ from typing import Any, TypeVar
 
 from torch import nn
 
-from foveapool._io import clear_leftovers, hold_lock, write_text
+from foveapool._io import clear_leftovers, hold_lock, read_json, write_text
 from foveapool._stored_names import STORED
 from foveapool.networks.sites import AFTER, PoolingSite, make_site
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.pooling.scatter import Scatter
 from foveapool.pooling.storage import load_tensors, save_tensors
-from foveapool.runs import Runs, read_json
+from foveapool.runs import Runs
 from foveapool.study.job import scatter_at, solved
 from foveapool.study.setting import AUTO, Pool
 from foveapool.study.spec import ExecutionOptions, TrainingSpec, build_job, load_training_data

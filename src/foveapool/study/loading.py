@@ -15,11 +15,12 @@ import torch
 from torch import Tensor, nn
 
 from foveapool._eval_mode import eval_mode
+from foveapool._io import read_json
 from foveapool.data.batches import iterate_batches, load_resident
 from foveapool.data.images import DataSet
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.pooling.storage import load_tensors
-from foveapool.runs import TRAINING, read_json
+from foveapool.runs import TRAINING
 from foveapool.study.fits import WEIGHTS, name_operator_file
 from foveapool.study.rows import label_data, setting_columns
 from foveapool.study.setting import Setting
@@ -81,7 +82,7 @@ def load_fit_network(operator: Path, means: ExecutionOptions) -> ReadNetwork:
     """The network that an operator in a training's folder was fitted on, with its weights."""
     name, folder = parse_operator_name(operator), operator.parent
     before = find_fitted_on(folder, parse_layer(operator))
-    setting = TrainingSpec.from_facts(read_json(folder / TRAINING)).setting
+    setting = _read_facts(folder).setting
     pool = next(pool for pool in setting.pools if pool.layer == parse_layer(operator))
     path = next(path for path, own in setting.operator_names(pool).items() if own == name)
     its = folder.parent / before.name
@@ -141,10 +142,7 @@ def parse_layer(operator: Path) -> int:
 
 def find_fitted_on(folder: Path, layer: int) -> TrainingSpec:
     """The training whose network the operator of a layer in a training's folder was fitted on."""
-    try:
-        training = TrainingSpec.from_facts(read_json(folder / TRAINING))
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"{folder / TRAINING}: {error!r}; wanted a training's facts") from error
+    training = _read_facts(folder)
     setting = training.setting
     while setting.pools and setting.pools[-1].layer != layer:
         setting = replace(setting, pools=setting.pools[:-1])
@@ -152,6 +150,14 @@ def find_fitted_on(folder: Path, layer: int) -> TrainingSpec:
     if before is None:
         raise ValueError(f"{folder}: no pooling at layer {layer} was fitted, wanted a closed form")
     return before
+
+
+def _read_facts(folder: Path) -> TrainingSpec:
+    try:
+        return TrainingSpec.from_facts(read_json(folder / TRAINING))
+    except (KeyError, TypeError, ValueError) as error:
+        why = error if type(error) is ValueError else repr(error)
+        raise ValueError(f"{folder / TRAINING}: {why}; wanted a training's facts") from error
 
 
 @dataclass(frozen=True)

@@ -6,14 +6,13 @@ is refused while they work, and takes the folder over when they are gone.
 
 from __future__ import annotations
 
-import fcntl
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from foveapool._io import clear_leftovers, hold_lock, write_text
-from foveapool.runs import FORMAT_VERSION, STUDY, read_json
+from foveapool._io import clear_leftovers, hold_lock, lock_file, read_json, write_text
+from foveapool.runs import FORMAT_VERSION, STUDY
 from foveapool.study.study import Study
 
 TABLES = ("selection.csv", "rows.csv")
@@ -32,7 +31,7 @@ def claim_study(study: Study, folder: Path) -> Iterator[None]:
             clear_leftovers(folder / STUDY)
             if _read_manifest(study, folder) is None:
                 try:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    lock_file(file, wait=False)
                 except BlockingIOError as error:
                     raise BlockingIOError(
                         f"{folder}: another process works on a study {study.name} with other "
@@ -41,7 +40,7 @@ def claim_study(study: Study, folder: Path) -> Iterator[None]:
                 for name in TABLES:
                     (folder / name).unlink(missing_ok=True)
                 write_manifest(study, folder, {})
-            fcntl.flock(file, fcntl.LOCK_SH)
+            lock_file(file, shared=True)
         yield
 
 

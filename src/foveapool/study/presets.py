@@ -24,6 +24,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from foveapool._io import read_toml
 from foveapool._stored_names import RENAMED
 from foveapool._suggest import did_you_mean
 from foveapool.data.registry import check_data_name, digest_content
@@ -72,12 +73,7 @@ def read_preset(which: str, changes: Mapping[str, Any] | None = None) -> Study:
         path, name = Path(which), Path(which).stem
         if not path.is_file():
             raise FileNotFoundError(f"{path}: no such file, wanted a study in TOML")
-        try:
-            text = path.read_text("utf-8")
-        except UnicodeDecodeError as error:
-            raise ValueError(
-                f"{path}: got what is no text in UTF-8 ({error}), wanted a study in TOML"
-            ) from error
+        tables = read_toml(path, "a study")
     else:
         names = preset_names()
         if which not in names:
@@ -85,9 +81,9 @@ def read_preset(which: str, changes: Mapping[str, Any] | None = None) -> Study:
             raise ValueError(
                 f"preset: got {which!r}, wanted a TOML file or one of {', '.join(names)}{hint}"
             )
-        name, text = which, _text(which)
+        name, tables = which, tomllib.loads(_text(which))
     try:
-        return _study(name, _overlay(_with_base(tomllib.loads(text)), changes or {}))
+        return _study(name, _overlay(_with_base(tables), changes or {}))
     except (ValueError, TypeError) as error:
         raise ValueError(f"{which}: {error}") from error
 

@@ -11,13 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from foveapool._io import write_text
+from foveapool._io import read_json, write_text
 from foveapool._stored_names import STORED
 from foveapool.data.batches import make_normalizer
 from foveapool.records import Row
 from foveapool.robustness.evaluate import Progress, evaluate
 from foveapool.robustness.result import RobustnessResult
-from foveapool.runs import read_json
 from foveapool.study.loading import TrainedNetwork
 from foveapool.study.robustness import make_robustness_rows
 from foveapool.training.checkpoint import describe_images

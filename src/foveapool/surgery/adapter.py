@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from foveapool._io import make_folder, write_text
+from foveapool._io import make_folder, read_json, write_text
 from foveapool.pooling.mixing import ChannelMixing, MixingPool2d
 from foveapool.pooling.module import LinearPool2d
 from foveapool.pooling.storage import ADAPTER_CONFIG as CONFIG
@@ -193,8 +193,8 @@ def load(
 
 def _read_config(path: Path) -> Any:
     try:
-        return json.loads(path.read_text("utf-8")).get("layers")
-    except (json.JSONDecodeError, UnicodeDecodeError, AttributeError) as error:
+        return read_json(path).get("layers")
+    except ValueError as error:
         raise ValueError(f"{path}: not a foveapool adapter's configuration ({error})") from error
 
 

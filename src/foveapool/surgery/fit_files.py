@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
-from foveapool._io import hold_lock, make_folder, write_text
+from foveapool._io import hold_lock, make_folder, read_json, write_text
 from foveapool._stored_names import from_stored, to_stored
 from foveapool.pooling.accumulate import ScatterAccumulator
 from foveapool.pooling.least_squares import Mixing, MixingSums
@@ -147,11 +147,10 @@ def _read_note(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file, wanted what ClosedFormPooling.save wrote")
     try:
-        facts = json.loads(path.read_text("utf-8"))
-        version = facts.get("format_version")
-    except (ValueError, AttributeError) as error:
+        facts = read_json(path)
+    except ValueError as error:
         raise ValueError(f"{path}: not what ClosedFormPooling.save wrote ({error})") from error
-    if version != FORMAT_VERSION:
+    if (version := facts.get("format_version")) != FORMAT_VERSION:
         raise ValueError(
             f"{path}: got format version {version}, wanted {FORMAT_VERSION}; read it with the "
             "version of foveapool that wrote it"
@@ -287,10 +286,10 @@ class FitCheckpoint:
         if not path.is_file():
             return None
         try:
-            note = json.loads(path.read_text("utf-8"))
-            missing = {"fingerprint", "first_batch", "number", "batches", "total"} - set(note)
-        except (ValueError, TypeError) as error:
-            raise ValueError(f"{path}: {error}; {self._anew}") from error
+            note = read_json(path)
+        except ValueError as error:
+            raise ValueError(f"{error}; {self._anew}") from error
+        missing = {"fingerprint", "first_batch", "number", "batches", "total"} - set(note)
         if missing:
             raise ValueError(f"{path}: got no {', '.join(sorted(missing))}; {self._anew}")
         return note

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import math
 import os
-import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
 from typing import Any
 
+from foveapool._io import read_toml
 from foveapool._stored_names import RENAMED, from_stored, to_stored
 from foveapool._suggest import did_you_mean
 
@@ -157,12 +158,8 @@ def read_recipe(path: str | os.PathLike[str]) -> Recipe:
         raise FileNotFoundError(
             f"{path}: no such file, wanted a recipe in TOML, or one of {', '.join(RECIPES)}"
         )
+    values = read_toml(Path(path), "a recipe")
     try:
-        with open(path, "rb") as file:
-            return Recipe.from_dict(tomllib.load(file))
-    except UnicodeDecodeError as error:
-        raise ValueError(
-            f"{path}: got what is no text in UTF-8 ({error}), wanted a recipe in TOML"
-        ) from error
+        return Recipe.from_dict(values)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
