@@ -256,10 +256,12 @@ def test_a_fitted_pooling_without_its_mixing_goes_in_in_mode_mix_only():
     assert "(random: it has to learn)" in str(replace(model, {"2": pool}))
 
 
-def test_weight_and_bias_can_be_read():
+def test_the_weights_type_and_the_bias_can_be_read():
     model = network(LAYERS["3x3"])
     fitted(model).replace(model)
-    assert model[2].weight is model[2].mixing.weight and model[2].bias is model[2].mixing.bias
+    model.to(torch.float16)
+    assert model[2].weight.dtype == model[2].mixing.weight.dtype == torch.float16
+    assert model[2].bias is model[2].mixing.bias
     assert (model[2].kernel_size, model[2].stride) == ((3, 3), (2, 2))
     restore(model)
     bare = network(LAYERS["without a bias"])

@@ -9,6 +9,7 @@ import dataclasses
 import warnings
 import weakref
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -25,6 +26,7 @@ from foveapool.surgery.geometry import (
     Pair,
     Unstrided,
     check_subsamples,
+    find_reference_tensor,
     measure_out_shape,
 )
 
@@ -61,6 +63,67 @@ class Role:
     turn: int = 0  # how many calls of `replace` the network had seen
     slots: tuple[Slot, ...] = ()  # what left the optimizer in that call
     optimizer: weakref.ref[Optimizer] | None = None  # the one that followed it
+
+
+REFUSAL = (
+    "PooledLayer: got asked for {}, as by code that folds a convolution into what follows it or "
+    "starts its weights anew; a pooling stands in that convolution's place, and would be lost. "
+    "Wanted dtype and device at most; fold first and then replace, or call restore(model) before"
+)
+
+
+def _refuse(what: str) -> Any:
+    raise ValueError(REFUSAL.format(what))
+
+
+class TypeAndDevice:
+    """Stands where a layer's weights were: they had a type and a device, which this has too.
+
+    `maps.to(layer.weight)` and `layer.weight.dtype` go on working; anything else is refused.
+    """
+
+    def __init__(self, like: Tensor) -> None:
+        self._like = like
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the numbers that work here."""
+        return self._like.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Where they are."""
+        return self._like.device
+
+    @property
+    def data(self) -> TypeAndDevice:
+        """The same: `weight.data.dtype` is asked for as often as `weight.dtype`."""
+        return self
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _HARMLESS:
+            return getattr(self._like, name)
+        if name.startswith("_"):  # protocols are looked for by asking
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return _refuse(f"`weight.{name}`")
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if getattr(func, "__name__", "") not in ("to", "type_as") or isinstance(args[0], cls):
+            _refuse(f"the numbers of `weight`, by {getattr(func, '__name__', func)}")
+        own = [each._like if isinstance(each, cls) else each for each in args]
+        return func(*own, **(kwargs or {}))
+
+
+# What says of which type weights are and where, and nothing about their numbers.
+_HARMLESS = (
+    *("layout", "itemsize", "requires_grad", "is_cuda", "is_cpu", "is_mps", "is_xpu", "is_meta"),
+    *("is_quantized", "is_sparse", "is_floating_point", "is_complex", "element_size", "get_device"),
+)
+# Operators are looked for in the class, past `__getattr__`.
+_OPERATORS = ("getitem", "len", "iter", "neg", "mul", "add", "sub", "truediv", "pow", "matmul")
+for _name in _OPERATORS:
+    setattr(TypeAndDevice, f"__{_name}__", lambda *_: _refuse("the numbers of `weight`"))
 
 
 class PooledLayer(nn.Module):
@@ -102,13 +165,29 @@ class PooledLayer(nn.Module):
         # The weights, when that was, and their numbers if they train.
         self._carried_from: tuple[Any, Any, Any] = (None, None, None)
         self.train(original.training)
+        _tell_fusers()
 
     @property
-    def weight(self) -> Tensor:
-        """The layer's own weights, or what came instead: networks look at dtype and device."""
-        if self.mixing is not None:
-            return self.mixing.weight
-        return self.pool.weight if self.stage is None else self.stage.layer.weight
+    def weight(self) -> TypeAndDevice:
+        """The type and the device of what works here, for networks that look at them.
+
+        No numbers: code that folds a convolution would take them for its kernel, and leave the
+        pooling out.
+        """
+        if not hasattr(self.original, "weight"):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute 'weight'")
+        layer = None if self.stage is None else self.stage.layer
+        parts = (layer, self.mixing, self.pool, self.original)
+        return TypeAndDevice(find_reference_tensor(*(each for each in parts if each is not None)))
+
+    @weight.setter
+    def weight(self, value: Any) -> None:
+        raise ValueError(REFUSAL.format("a new `weight`"))
+
+    def register_parameter(self, name: str, param: nn.Parameter | None) -> None:
+        if name in ("weight", "bias"):
+            raise ValueError(REFUSAL.format(f"a new `{name}`"))
+        super().register_parameter(name, param)
 
     @property
     def bias(self) -> Tensor | None:
@@ -188,6 +267,19 @@ class PooledLayer(nn.Module):
     def extra_repr(self) -> str:
         """What `print(model)` shows."""
         return f"{self.role.mode} {type(self.original).__name__}"
+
+
+def _tell_fusers() -> None:
+    """Has torch.ao's `fuse_modules` refuse a `PooledLayer` in words, not for want of an entry."""
+    with suppress(ImportError):
+        from torch.ao.quantization import fuser_method_mappings
+
+        known = getattr(fuser_method_mappings, "_DEFAULT_OP_LIST_TO_FUSER_METHOD", {})
+        for norm in (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d):
+            for behind in ((norm,), (norm, nn.ReLU), (nn.ReLU,)):
+                known.setdefault(
+                    (PooledLayer, *behind), lambda *_: _refuse("being fused with what follows it")
+                )
 
 
 def _is_recorded(weight: Tensor) -> bool:
