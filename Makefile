@@ -5,7 +5,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-browser lint format demo study wheel results bench clean
+.PHONY: help setup test test-browser lint format docs docs-serve demo study wheel results bench clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s  %s\n", $$1, $$2}' Makefile
@@ -41,6 +41,15 @@ lint: $(READY) ## check style, layout and types
 format: $(READY) ## mend style and layout
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# Material for MkDocs tells of other products above each build.
+docs docs-serve: export NO_MKDOCS_2_WARNING := 1
+docs: $(READY) ## build the documentation site into build/site, and check its links
+	$(BIN)/python -m mkdocs build --quiet --strict
+	$(BIN)/python .ci/site.py build/site
+
+docs-serve: $(READY) ## show the documentation site in a browser while it is written
+	$(BIN)/python -m mkdocs serve
 
 demo: $(READY) ## the whole experiment on street digits in a few minutes, into runs
 	$(BIN)/foveapool demo
