@@ -88,8 +88,13 @@ class Augmentation:
 class DataSet:
     """Images to train and to test on, with the treatment that the paper gives them.
 
-    normalization: "channel" by the mean and deviation of each channel over the training set,
-    "image" by each image's own mean and deviation over its pixels and channels.
+    Attributes:
+        name: What the set is called.
+        train: The images to train on.
+        test: The images to test on, of the same classes and the same size.
+        normalization: "channel" by the mean and deviation of each channel over the training set,
+            "image" by each image's own mean and deviation over its pixels and channels.
+        augmentation: What training may do to an image; None is nothing.
     """
 
     name: str

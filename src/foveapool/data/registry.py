@@ -48,12 +48,27 @@ def check_data_name(name: str, where: str = "data") -> None:
 
 
 def load_data(name: str, root: Path | None = None, data_seed: int = 0, **options: Any) -> DataSet:
-    """The data set of that name, one of `NAMES`, in memory, with the treatment the paper gives it.
+    """Reads a data set into memory, with the treatment that the paper gives it.
 
-    root: where the files of the published sets lie, or copies packed by `packed_path`,
-    ~/.cache/foveapool if None. data_seed: draws the training images of "svhn-reduced" and
-    "street-digits"; the test images stay the same.
-    Options: train_size, test_size of "street-digits"; size of "folder:PATH", to resize to.
+    Args:
+        name: "cifar10", "cifar100", "svhn", "svhn-reduced", "street-digits", "folder:PATH" or
+            "npz:PATH".
+        root: Where the files of the published sets lie, or packed copies; ~/.cache/foveapool if
+            None.
+        data_seed: Draws the training images of "svhn-reduced" and "street-digits"; the test images
+            stay the same.
+        **options: train_size and test_size of "street-digits"; size of "folder:PATH", to resize to.
+
+    Returns:
+        The training images and the test images.
+
+    Raises:
+        ValueError: If there is no such set or option, or the files are not what they should be.
+
+    Example:
+        >>> data = load_data("street-digits", train_size=20, test_size=10)
+        >>> len(data.train), len(data.test), data.normalization
+        (20, 10, 'image')
     """
     kind, _, path = name.partition(":")
     if unknown := options.keys() - _OPTIONS.get(kind, set()):
