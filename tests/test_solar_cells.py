@@ -1,0 +1,170 @@
+"""examples/solar_cells.py on photographs and weights of chance, in the formats of the packages."""
+
+import math
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from PIL import Image
+
+import foveapool as fp
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
+import efficientnet_lite as lite
+import solar_data
+
+STRIDED = [f"blocks.{number}.depthwise_conv" for number in (1, 3, 5, 11)]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Both packages as pip would put them there, with 16 photographs."""
+    folder = tmp_path_factory.mktemp("packages")
+    table = folder / solar_data.PHOTOGRAPHS / solar_data.TABLE
+    (table.parent / "images").mkdir(parents=True)
+    noise = np.random.default_rng(0).integers(0, 256, (16, 300, 300), dtype=np.uint8)
+    lines = []
+    for number, pixels in enumerate(noise):
+        name = f"images/cell{number:04}.png"
+        Image.fromarray(pixels).save(table.parent / name, compress_level=1)
+        lines.append(f"{name}  {number % 4 / 3}  {'mono' if number < 8 else 'poly'}")
+    table.write_text("\n".join(lines) + "\n", "utf-8")
+    weights = folder / solar_data.WEIGHTS / solar_data.WEIGHTS_FILE
+    weights.parent.mkdir(parents=True)
+    torch.manual_seed(0)
+    torch.save(in_the_package(lite.EfficientNetLite0().state_dict()), weights)
+    return folder
+
+
+def in_the_package(state):
+    """The tensors under the package's names: those of modules begin with an underscore."""
+    return {
+        re.sub(r"(^|\.)(?=(blocks|conv|bn|fc|expand|depthwise|project))", r"\1_", name): tensor
+        for name, tensor in state.items()
+    }
+
+
+@pytest.mark.parametrize("kernel", [3, 5])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_a_convolution_pads_as_tensorflow_does(kernel, stride):
+    maps = torch.randn(2, 4, 12, 8)
+    convolution = lite.SamePadConv2d(4, 6, kernel, stride)
+    padding = []
+    for size in (8, 12):  # F.pad wants the last axis first
+        total = (math.ceil(size / stride) - 1) * stride + kernel - size
+        padding += [total // 2, total - total // 2]
+    wanted = F.conv2d(F.pad(maps, padding), convolution.weight, stride=stride)
+    torch.testing.assert_close(convolution(maps), wanted)
+
+
+def test_the_network_has_the_published_size():
+    network = lite.EfficientNetLite0()
+    assert sum(p.numel() for p in network.parameters()) == 4_652_008
+    found = fp.downsampling_layers(network.eval(), torch.zeros(1, 3, 64, 64))
+    assert [each.name for each in found] == ["conv_stem", *STRIDED]
+
+
+def test_one_channel_gives_what_three_equal_ones_do(folder):
+    weights = solar_data.load(folder).weights
+    color, grey = (lite.build_pretrained(weights, 4, grey).eval() for grey in (False, True))
+    grey.fc.load_state_dict(color.fc.state_dict())
+    image = torch.rand(1, 1, 64, 64)
+    torch.testing.assert_close(grey(image), color(image.expand(1, 3, 64, 64)))
+
+
+def test_strides_move_behind_the_activation():
+    network, image = lite.EfficientNetLite0().eval(), torch.rand(2, 3, 64, 64)
+    before = network(image)
+    for name in STRIDED:
+        fp.move_stride(network, image, name, behind=name.replace("depthwise_conv", "act1"))
+    torch.testing.assert_close(network(image), before)
+
+
+def test_photographs_and_degrees_are_read(folder):
+    cells = solar_data.load(folder)
+    assert cells.photographs.images.shape == (16, 1, 224, 224)
+    assert cells.photographs.labels.tolist() == [0, 1, 2, 3] * 4
+    assert cells.is_poly.tolist() == [False] * 8 + [True] * 8
+    # Scaling keeps the mean.
+    assert abs(cells.photographs.images.float().mean() - 127.5) < 1
+
+
+def test_a_split_holds_out_a_share_of_each_group_by_seed():
+    groups = torch.arange(400) % 8
+    first, second = (solar_data.draw_split(groups, seed) for seed in (0, 1))
+    assert groups[first].bincount().tolist() == [12] * 8
+    assert torch.equal(first, solar_data.draw_split(groups, 0))
+    assert not torch.equal(first, second)
+
+
+def test_what_is_packed_is_what_was_read(folder, tmp_path):
+    for package in (solar_data.PHOTOGRAPHS, solar_data.WEIGHTS):
+        (tmp_path / package).symlink_to(folder / package)
+    read = solar_data.load(tmp_path)
+    path = solar_data.pack(tmp_path)
+    for package in (solar_data.PHOTOGRAPHS, solar_data.WEIGHTS):
+        (tmp_path / package).unlink()
+    packed = solar_data.load(tmp_path)
+    assert path.parent == tmp_path
+    assert torch.equal(packed.photographs.images, read.photographs.images)
+    assert torch.equal(packed.photographs.labels, read.photographs.labels)
+    assert torch.equal(packed.is_poly, read.is_poly)
+    assert packed.weights.keys() == {n for n in read.weights if not n.startswith("fc.")}
+    lite.build_pretrained(packed.weights, 4, grey=True)
+
+
+def test_a_photograph_of_another_size_is_named(folder, tmp_path):
+    table = write_table(tmp_path, "images/odd.png 0.0 mono")
+    Image.new("L", (300, 200)).save(tmp_path / "images" / "odd.png")
+    with pytest.raises(ValueError, match=r"odd.png: got 300 x 200 pixels .*, wanted 300 x 300"):
+        solar_data.read_photographs(table)
+
+
+@pytest.mark.parametrize(
+    ("line", "wanted"),
+    [
+        ("images/odd.png 0.5 mono", "line 1: got the degree 0.5, wanted 0, 1/3"),
+        ("images/odd.png mono", "line 1: got 'images/odd.png mono', wanted a file"),
+        ("images/none.png 0.0 mono", "not a picture that can be read"),
+    ],
+)
+def test_a_table_that_is_no_such_table_is_refused(tmp_path, line, wanted):
+    table = write_table(tmp_path, line)
+    with pytest.raises(ValueError, match=wanted):
+        solar_data.read_photographs(table)
+
+
+def write_table(folder, line):
+    (folder / "images").mkdir()
+    table = folder / "labels.csv"
+    table.write_text(line + "\n", "utf-8")
+    return table
+
+
+def test_a_package_that_is_not_there_is_named(tmp_path, monkeypatch):
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
+    monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
+    with pytest.raises(FileNotFoundError, match=r"elpv-dataset==1.0.0.post1: pip could not fetch"):
+        solar_data.load(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_package_without_its_file_is_named(tmp_path):
+    (tmp_path / solar_data.PHOTOGRAPHS).mkdir()
+    with pytest.raises(FileNotFoundError, match=r"a package without elpv_dataset/data/labels.csv"):
+        solar_data.load(tmp_path)
+
+
+def test_other_weights_are_refused(tmp_path):
+    path = tmp_path / "weights.pth"
+    torch.save({"_fc.weight": torch.zeros(3)}, path)
+    with pytest.raises(ValueError, match=r"got other tensors than EfficientNet-Lite0 has"):
+        lite.read_weights(path)
+    path.write_bytes(b"nothing of the kind")
+    with pytest.raises(ValueError, match=r"not a file of weights that torch wrote"):
+        lite.read_weights(path)
