@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 import foveapool as fp
-from foveapool.records import Row, append_rows, collect_provenance, summarize_values
+from foveapool.records import BenchmarkRow, append_rows, collect_provenance, summarize_values
 
 TUTORIAL = Path(__file__).parents[1] / "docs/tutorials/fine-tune-after.md"
 
@@ -62,13 +62,13 @@ def main() -> None:
         print(seed, {key: round(values[-1], 1) for key, values in found.items()}, flush=True)
     facts = collect_provenance()
     rows = [
-        Row(
-            study="mode after",
+        BenchmarkRow(
+            benchmark="after",
             network="3 convolutions, 2 max poolings",
             data="street digits",
-            pooling=stage,
+            case=stage,
+            options="mode after",
             layer="7",
-            placement="after",
             alpha=alpha,
             metric="test accuracy %",
             **summarize_values(values),

@@ -24,7 +24,7 @@ from foveapool.pooling.accumulate import compute_scatter
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.pooling.scatter import Scatter
 from foveapool.pooling.solve import AUTO_ALPHA, sweep_pooling
-from foveapool.records import Row, append_rows, collect_provenance
+from foveapool.records import BenchmarkRow, append_rows, collect_provenance
 from foveapool.runs import Runs
 from foveapool.study.engine import Engine, SerialWorkers
 from foveapool.study.fits import get_weights
@@ -210,13 +210,13 @@ def main() -> None:
                 "points above the best alpha": own[chosen] - min(wrong),
             }
             same = {
-                "study": "choosing alpha",
+                "benchmark": "auto-alpha",
                 "network": study.network.network,
                 "data": study.source.name,
-                "pooling": name,
+                "case": name,
                 "layer": str(layer),
                 "alpha": f"{chosen:g}",
-                "norm": "l2",
+                "options": "norm l2",
                 "components": "2",
                 "seeds": f"0-{study.seeds - 1}",
                 "epochs": str(study.recipe.epochs),
@@ -224,7 +224,7 @@ def main() -> None:
                 **collect_provenance(),
             }
             for metric, value in found.items():
-                rows.append(Row(metric=metric, mean=value, deviation=0.0, n=len(alphas), **same))
+                rows.append(BenchmarkRow(metric=metric, mean=value, std=0.0, n=len(alphas), **same))
             print(f"{name:<36} layer {layer}: chose {chosen:6g}", end="")
             print("".join(f", {m} {v:.2f}" for m, v in found.items()), flush=True)
     append_rows(options.out, rows)

@@ -50,7 +50,7 @@ def ablations() -> str:
     lines = []
     for row in rows:
         cells = ("-", "-") if row is usual else told(compare_pairs(row, usual))
-        lines.append((_choice(row), format_spread(row.mean, row.deviation), *cells))
+        lines.append((_choice(row), format_spread(row.mean, row.std), *cells))
     header = ("choice", "error %", "less the default, in pairs", "p")
     return Table(header, tuple(lines)).markdown()
 
@@ -90,7 +90,7 @@ def alphas_and_norms() -> str:
     lines = []
     for alpha in dict.fromkeys(row.alpha for row in rows):
         one, other = (found[(alpha, norm)] for norm in norms)
-        cells = [format_spread(row.mean, row.deviation) for row in (one, other)]
+        cells = [format_spread(row.mean, row.std) for row in (one, other)]
         lines.append((alpha, *cells, *told(compare_pairs(one, other))))
     header = ("alpha", *norms, f"{norms[0]} less {norms[1]}, in pairs", "p")
     return Table(header, tuple(lines)).markdown()
@@ -114,7 +114,7 @@ def batch_sizes() -> str:
     for batch in sorted({row.batch for row in rows}, key=int):
         own = [found[(batch, *each)] for each in wanted]
         gain = compare_pairs(own[2], own[0])
-        cells = [format_spread(row.mean, row.deviation, 1) for row in own]
+        cells = [format_spread(row.mean, row.std, 1) for row in own]
         lines.append((batch, *cells, *told(gain), str(gain.n)))
     paper = [get_paper_error("cnn", "svhn-reduced", pooling) for pooling in (BASELINE, CLOSED)]
     lines.append(("paper", *(format_spread(*each, 1) for each in paper if each), *["-"] * 5))
@@ -138,7 +138,7 @@ def rates() -> str:
     for row in (frozen, *moved):
         rate = "0, P is fixed" if row is frozen else f"{_rate(row):g}"
         against = ("-", "-") if row is frozen else told(compare_pairs(row, frozen))
-        error = format_spread(row.mean, row.deviation)
+        error = format_spread(row.mean, row.std)
         lines.append((rate, error, *against, *told(compare_pairs(row, plain))))
     header = ("rate of P, times all others'", "error %", "less P fixed", "p", "less baseline", "p")
     return Table(header, tuple(lines)).markdown()

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from foveapool.data.registry import load_data
-from foveapool.records import Row, append_rows, collect_provenance
+from foveapool.records import BenchmarkRow, append_rows, collect_provenance
 from foveapool.robustness.corruptions import CORRUPTIONS, corrupt
 
 FACTS = Path(__file__).parents[1] / "tests" / "robustness" / "vectors" / "cifar10c.json"
@@ -53,7 +53,7 @@ def measured(corrupted: Tensor, images: Tensor) -> dict[str, float]:
     }
 
 
-def compared(images: Tensor, facts: dict, options: argparse.Namespace) -> list[Row]:
+def compared(images: Tensor, facts: dict, options: argparse.Namespace) -> list[BenchmarkRow]:
     """Rows of the statistics, and a line a corruption with the worst difference printed."""
     rows = []
     for name, corruption in CORRUPTIONS.items():
@@ -85,7 +85,7 @@ def compared(images: Tensor, facts: dict, options: argparse.Namespace) -> list[R
     return rows
 
 
-def timed(images: Tensor, options: argparse.Namespace) -> list[Row]:
+def timed(images: Tensor, options: argparse.Namespace) -> list[BenchmarkRow]:
     """Rows of seconds for 1,000 images, over the severities, and for the whole set if asked for."""
 
     def seconds(part: Tensor, name: str, severity: int) -> float:
@@ -117,13 +117,14 @@ def _wait(images: Tensor) -> None:
 
 def _row(
     name: str, metric: str, values: list[float], images: Tensor, options: argparse.Namespace
-) -> Row:
+) -> BenchmarkRow:
     spread = statistics.stdev(values) if len(values) > 1 else 0.0
-    return Row(
-        study=f"corruptions: {name}",
+    return BenchmarkRow(
+        benchmark="corruptions",
+        case=name,
         metric=metric,
         mean=statistics.mean(values),
-        deviation=spread,
+        std=spread,
         n=len(values),
         data=f"CIFAR-10 test, first {len(images)}",
         seeds="" if metric.startswith("seconds") else f"0-{len(values) - 1}",

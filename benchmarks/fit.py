@@ -26,7 +26,7 @@ from torch import Tensor
 import foveapool as fp
 from foveapool.pooling.accumulate import ScatterAccumulator
 from foveapool.pooling.grid import penalty
-from foveapool.records import Row, append_rows, collect_provenance
+from foveapool.records import BenchmarkRow, append_rows, collect_provenance
 
 DATA = "street digits"
 NETWORK = "random convolutions"
@@ -53,21 +53,21 @@ class Results:
         self.out = out
         self.facts = collect_provenance()
 
-    def add(self, pooling: str, layer: str, metric: str, values: list[float], **more: str) -> None:
-        deviation = statistics.stdev(values) if len(values) > 1 else 0.0
-        row = Row(
-            study="benchmark fit",
+    def add(self, case: str, maps: str, metric: str, values: list[float], **more: str) -> None:
+        spread = statistics.stdev(values) if len(values) > 1 else 0.0
+        row = BenchmarkRow(
+            benchmark="fit",
             network=NETWORK,
             data=DATA,
-            pooling=pooling,
-            layer=layer,
+            case=case,
+            maps=maps,
             metric=metric,
             mean=statistics.median(values),
-            deviation=deviation,
+            std=spread,
             n=len(values),
             **{"components": "2", **self.facts, **more},
         )
-        print(f"{layer:<18} {pooling:<22} {metric:<26} {row.mean:10.5g} +- {deviation:.2g}")
+        print(f"{maps:<18} {case:<22} {metric:<26} {row.mean:10.5g} +- {spread:.2g}")
         append_rows(self.out, [row])
 
 
@@ -119,8 +119,8 @@ def peers(options: argparse.Namespace, results: Results) -> None:
             layer, more = f"N={size**2} M={places}", {"alpha": f"{alpha:g}"}
             which = f"sample {sample.tolist()}"
             results.add("krylov", layer, "seconds a place", ours, **more)
-            results.add("scipy eigh", layer, "seconds a place", full, placement=which, **more)
-            results.add("scipy eigs", layer, "seconds a place", sparse, placement=which, **more)
+            results.add("scipy eigh", layer, "seconds a place", full, options=which, **more)
+            results.add("scipy eigs", layer, "seconds a place", sparse, options=which, **more)
             mine = statistics.median(ours)
             for name, other in (("scipy eigh", full), ("scipy eigs", sparse)):
                 ratio = statistics.median(other) / mine

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from told import BASELINE, POOLINGS, RESULTS, rows_of, told
 
-from foveapool.records import ERROR, VALIDATION, Row, read_rows
+from foveapool.records import ERROR, VALIDATION, BenchmarkRow, Row, read_benchmark_rows
 from foveapool.report.tables import Table, format_spread, place_key
 from foveapool.statistics import adjust_by_holm, compare_pairs
 
@@ -102,7 +102,7 @@ def _forms(file: str) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
             found[(place_key(row), name)].mean / 1e6
             for name in ("parameters", "multiply-adds an image")
         ]
-        error = format_spread(row.mean, row.deviation)
+        error = format_spread(row.mean, row.std)
         lines.append((name, error, less, p, f"{costs[0]:.2f}", f"{costs[1]:.0f}"))
     header = (
         "what stands there",
@@ -156,9 +156,9 @@ def _layers(text: str) -> str:
 
 def swap() -> str:
     """What each mode does to a trained network, right after the swap and fine-tuned."""
-    rows = read_rows(RESULTS / "swap.csv")
-    plain = {row.pooling: row for row in rows if not row.form}
-    found = {(_swapped(row), row.metric, row.pooling): row for row in rows if row.form}
+    rows = read_benchmark_rows(RESULTS / "swap.csv")
+    plain = {row.case: row for row in rows if not row.options}
+    found = {(_swapped(row), row.metric, row.case): row for row in rows if row.options}
     lines = [("untouched", "-", "-", _error(plain["before"]), "-", "-")]
     for own in dict.fromkeys(key[0] for key in found):
         after, tuned = (found[(own, ERROR, stage)] for stage in (SWAPPED, "fine-tuned"))
@@ -185,10 +185,9 @@ def swap() -> str:
     return Table(header, tuple(lines)).markdown()
 
 
-def _swapped(row: Row) -> tuple[str, str, str]:
+def _swapped(row: BenchmarkRow) -> tuple[str, str, str]:
     """A line's mode with what is unusual about it, its layers, and alpha with components."""
-    mode, *unusual = row.form.split(", ")
-    unusual += ["P trains"] if row.trainable == "yes" else []
+    mode, *unusual = row.options.split(", ")
     alpha = row.alpha.replace(" traces", " trace(B)/N")
     return ", ".join([f"`{mode}`", *unusual]), row.layer, f"{alpha}, {row.components}"
 
@@ -216,8 +215,8 @@ def _window(row: Row) -> str:
     return f"{side} x {side}"
 
 
-def _error(row: Row) -> str:
-    return format_spread(row.mean, row.deviation, 1)
+def _error(row: BenchmarkRow) -> str:
+    return format_spread(row.mean, row.std, 1)
 
 
 FORMS_TABLES: dict[str, Callable[[], str]] = {

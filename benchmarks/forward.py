@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 import foveapool as fp
-from foveapool.records import Row, append_rows, collect_provenance
+from foveapool.records import BenchmarkRow, append_rows, collect_provenance
 
 LAYERS = ((64, 32), (128, 16), (256, 8))
 
@@ -103,16 +103,16 @@ def main() -> None:
         for name, values in times.items():
             median = statistics.median(values)
             rows = [
-                Row(
-                    study="benchmark forward",
-                    pooling=name,
-                    layer=f"{channels} x {size} x {size}",
+                BenchmarkRow(
+                    benchmark="forward",
+                    case=name,
+                    maps=f"{channels} x {size} x {size}",
                     metric=metric,
                     mean=mean,
-                    deviation=statistics.stdev(values) * factor,
+                    std=statistics.stdev(values) * factor,
                     n=len(values),
                     components="2",
-                    placement=f"{options.dtype}, channels last, forward + backward",
+                    options=f"{options.dtype}, channels last, forward + backward",
                     batch=str(options.batch),
                     **facts,
                 )
@@ -121,7 +121,7 @@ def main() -> None:
                     ("share of the convolution's time", median / reference, 1 / reference),
                 )
             ]
-            print(f"{rows[0].layer:<14} {name:<20} {rows[0].mean:9.3f} ms  {rows[1].mean:6.2f}")
+            print(f"{rows[0].maps:<14} {name:<20} {rows[0].mean:9.3f} ms  {rows[1].mean:6.2f}")
             append_rows(options.out, rows)
 
 

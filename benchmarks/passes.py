@@ -17,7 +17,7 @@ import torch
 from foveapool.data.street_digits import make_street_digits
 from foveapool.networks.build import build_network
 from foveapool.pooling.gram import Panels
-from foveapool.records import Row, append_rows, collect_provenance
+from foveapool.records import BenchmarkRow, append_rows, collect_provenance
 from foveapool.surgery.capture import read_inputs
 from foveapool.surgery.loader import FitSource
 from foveapool.surgery.passes import FitPasses, ScatterSettings
@@ -63,19 +63,19 @@ def main() -> None:
     facts["hardware"] += f", {torch.get_num_threads()} threads"
 
     def record(layer: str, metric: str, values: list[float]) -> None:
-        row = Row(
-            study="benchmark passes",
+        row = BenchmarkRow(
+            benchmark="passes",
             network="CNN",
             data="street digits",
             layer=layer,
             metric=metric,
             mean=statistics.median(values),
-            deviation=statistics.stdev(values),
+            std=statistics.stdev(values),
             n=len(values),
             batch=str(options.batch),
             **facts,
         )
-        print(f"{layer:<8} {metric:<44} {row.mean:.3f} +- {row.deviation:.3f}", flush=True)
+        print(f"{layer:<8} {metric:<44} {row.mean:.3f} +- {row.std:.3f}", flush=True)
         append_rows(options.out, [row])
 
     for layer in LAYERS:

@@ -21,10 +21,9 @@ import torch
 from torch import Tensor
 
 from foveapool.data.registry import load_data
-from foveapool.records import Row, append_rows, collect_provenance
+from foveapool.records import BenchmarkRow, append_rows, collect_provenance
 from foveapool.robustness.perturbations import PERTURBATIONS, iterate_perturbed, perturb
 
-STUDY = "perturbations"
 FACTS = Path(__file__).parents[1] / "tests" / "robustness" / "vectors" / "cifar10p.json"
 CHECKED = 100
 STATISTICS = {
@@ -41,7 +40,7 @@ class Figure:
 
     metric: str
     mean: float
-    deviation: float = 0.0
+    std: float = 0.0
     n: int = CHECKED
 
 
@@ -112,8 +111,8 @@ def main() -> None:
         figures = [*compared(name, images[:CHECKED], facts[name])]
         figures.append(speed(name, timed, options.repeats))
         for figure in figures:
-            what = {"study": STUDY, "data": f"CIFAR-10-P {name}", "seeds": "0", **origin}
-            rows.append(Row(**asdict(figure), **what))
+            what = {"benchmark": "perturbations", "case": name, "data": "CIFAR-10-P"}
+            rows.append(BenchmarkRow(**asdict(figure), **what, seeds="0", **origin))
             print(f"{name:<17} {figure.metric:<50} {figure.mean:10.4f}", flush=True)
     append_rows(options.out, rows)
 

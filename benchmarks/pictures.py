@@ -66,13 +66,13 @@ def gain_figure(width: float = WIDE) -> Figure:
         axes.barh(
             range(len(rows)),
             [row.mean for row in rows],
-            xerr=[row.deviation for row in rows],
+            xerr=[row.std for row in rows],
             color=["#0072b2" if own else "0.65" for own in ours],
             error_kw={"elinewidth": 0.8},
         )
         largest = max(row.mean for row in rows)
         for at, row in enumerate(rows):
-            beside = row.mean + row.deviation + 0.02 * largest
+            beside = row.mean + row.std + 0.02 * largest
             axes.text(beside, at, f"{row.mean:.1f}", va="center")
         axes.set_xlim(0, 1.25 * largest)
         axes.grid(False, axis="y")

@@ -90,9 +90,9 @@ def _lines(rows: Sequence[Row], at: tuple[str, str, str], more: str = "") -> lis
                 f"{NETWORKS[row.network]}, {NAMES[row.data]}",
                 POOLINGS[row.pooling] + more,
                 setting(row) or "-",
-                format_spread(row.mean, row.deviation),
+                format_spread(row.mean, row.std),
                 _papers(row),
-                format_spread(less.mean, less.deviation) if less else "-",
+                format_spread(less.mean, less.std) if less else "-",
                 f"{p.mean:.2g}" if p else "-",
                 f"{found[(place_key(row), PARAMETERS)].mean / 1e6:.2f}",
             )
@@ -115,7 +115,7 @@ def searches() -> str:
         best = sorted((row for row in own if row.n == full), key=lambda row: row.mean)[:5]
         for row in best:
             where = f"{NETWORKS[row.network]}, {NAMES[row.data]}"
-            error = format_spread(row.mean, row.deviation)
+            error = format_spread(row.mean, row.std)
             lines.append((where, POOLINGS[row.pooling], setting(row), error, str(row.n)))
     header = ("", "pooling", "setting", "validation error %", "parts")
     return Table(header, tuple(lines)).markdown()
@@ -133,8 +133,8 @@ def trained_on() -> str:
             (
                 f"{NETWORKS[row.network]}, {NAMES[row.data]}",
                 setting(row),
-                format_spread(start.mean, start.deviation),
-                format_spread(row.mean, row.deviation),
+                format_spread(start.mean, start.std),
+                format_spread(row.mean, row.std),
                 *told(pair),
                 str(row.n),
             )
@@ -166,7 +166,7 @@ def _beside(rows: Sequence[Row]) -> str:
     """Error by pooling and place; bold: the best of a place and what is not told apart from it."""
     places = sorted({_spot(row) for row in rows if row.layer})
     plain = next(row for row in rows if row.pooling == BASELINE)
-    lines = [(POOLINGS[BASELINE], *[format_spread(plain.mean, plain.deviation, 1)] * len(places))]
+    lines = [(POOLINGS[BASELINE], *[format_spread(plain.mean, plain.std, 1)] * len(places))]
     cells: dict[tuple[str, str], str] = {}
     for spot in places:
         own = [row for row in rows if _spot(row) == spot]

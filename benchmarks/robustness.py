@@ -18,7 +18,7 @@ from foveapool.data.batches import make_normalizer
 from foveapool.data.images import DataSet
 from foveapool.data.street_digits import make_street_digits
 from foveapool.networks.build import NETWORKS, build_network
-from foveapool.records import Row, append_rows, collect_provenance
+from foveapool.records import BenchmarkRow, append_rows, collect_provenance
 from foveapool.robustness.evaluate import evaluate
 from foveapool.training.parallel import choose_device
 
@@ -60,7 +60,7 @@ def main() -> None:
     # What the first call of a kernel costs is paid here.
     evaluate(*given, corruptions=(), batch=options.batch)
     facts = {
-        "study": "benchmark robustness",
+        "benchmark": "robustness",
         "network": options.network,
         "data": f"street digits, {options.images} images",
         "batch": str(options.batch),
@@ -72,12 +72,15 @@ def main() -> None:
         evaluate(*given, **asked[part], batch=options.batch, progress=watch)
         whole = time.perf_counter() - begin
         print(f"{part}: {whole:.1f} s", flush=True)
-        rows = [Row(metric=f"seconds, all {part}", mean=whole, deviation=math.nan, n=1, **facts)]
+        taken = {f"all {part}": whole}
         for name, seconds in watch.seconds.items():
             print(f"  {name:<20} {seconds:7.2f} s", flush=True)
-            metric = f"seconds, {part}, {name}"
-            rows.append(Row(metric=metric, mean=seconds, deviation=math.nan, n=1, **facts))
-        append_rows(options.out, rows)
+            taken[f"{part}, {name}"] = seconds
+        once = {"metric": "seconds", "std": math.nan, "n": 1, **facts}
+        append_rows(
+            options.out,
+            [BenchmarkRow(case=case, mean=seconds, **once) for case, seconds in taken.items()],
+        )
 
 
 if __name__ == "__main__":

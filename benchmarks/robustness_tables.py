@@ -8,7 +8,7 @@ from pathlib import Path
 
 from corruptions import FACTS, STATISTICS
 
-from foveapool.records import Row, read_rows
+from foveapool.records import BenchmarkRow, read_benchmark_rows
 from foveapool.robustness.corruptions import CORRUPTIONS
 from foveapool.tabular import format_markdown
 
@@ -16,11 +16,11 @@ RESULTS = Path(__file__).parents[1] / "results"
 SEVERITIES = "12345"
 
 
-def rows_of(name: str) -> list[Row]:
+def rows_of(name: str) -> list[BenchmarkRow]:
     """The rows of a results file, the last of each kind; none if it has not been measured yet."""
     path = RESULTS / f"{name}.csv"
-    rows = read_rows(path) if path.is_file() else []
-    return list({(r.study, r.data, r.metric, r.network, r.hardware): r for r in rows}.values())
+    rows = read_benchmark_rows(path) if path.is_file() else []
+    return list({(r.case, r.data, r.metric, r.network, r.hardware): r for r in rows}.values())
 
 
 def table(header: list[str], lines: list[list[str]]) -> str:
@@ -40,10 +40,10 @@ def corruption_parameters() -> str:
 def corruptions() -> str:
     """The mean change at each severity, ours and the authors', and the farthest of all figures."""
     facts = json.loads(FACTS.read_text("utf-8"))["corruptions"]
-    rows = {(row.study, row.metric): row for row in rows_of("corruptions")}
+    rows = {(row.case, row.metric): row for row in rows_of("corruptions")}
     lines = []
     for name in CORRUPTIONS:
-        own = {metric: row for (study, metric), row in rows.items() if study.endswith(f": {name}")}
+        own = {metric: row for (case, metric), row in rows.items() if case == name}
         if not any(metric.startswith("severity") for metric in own):
             continue
         theirs = [facts[name]["severity"][severity] for severity in SEVERITIES]
@@ -73,9 +73,8 @@ def perturbations() -> str:
     }
     lines = []
     rows = rows_of("perturbations")
-    for data in dict.fromkeys(row.data for row in rows):
-        own = {row.metric: row for row in rows if row.data == data}
-        name = data.removeprefix("CIFAR-10-P ")
+    for name in dict.fromkeys(row.case for row in rows):
+        own = {row.metric: row for row in rows if row.case == name}
         cells = [f"`{name}`"]
         for what, digits in statistics.items():
             ours, theirs = (own[f"{what}, {whose}"].mean for whose in ("ours", "authors"))
@@ -89,15 +88,15 @@ def perturbations() -> str:
 
 def robustness_speed() -> str:
     """Seconds of whole evaluations, a line a machine and network."""
-    rows = [row for row in rows_of("robustness-speed") if row.metric.startswith("seconds, all ")]
+    rows = [row for row in rows_of("robustness-speed") if row.case.startswith("all ")]
     found: dict[tuple[str, ...], dict[str, str]] = {}
     for row in rows:
-        place = (row.hardware.removeprefix("NVIDIA "), row.network, row.data)
-        found.setdefault(place, {})[row.metric] = f"{row.mean:.1f} s"
+        machine = (row.hardware.removeprefix("NVIDIA "), row.network, row.data)
+        found.setdefault(machine, {})[row.case] = f"{row.mean:.1f} s"
     parts = ("corruptions", "perturbations")
     lines = [
-        [*place, *(own.get(f"seconds, all {part}", "-") for part in parts)]
-        for place, own in found.items()
+        [*machine, *(own.get(f"all {part}", "-") for part in parts)]
+        for machine, own in found.items()
     ]
     header = ["machine", "network", "images", "15 corruptions x 5 severities"]
     return table([*header, "perturbations, 595 frames an image"], lines)
@@ -106,15 +105,14 @@ def robustness_speed() -> str:
 def image_seconds() -> str:
     """Seconds for 1,000 images of each corruption, a severity, and perturbation, a machine each."""
     kinds = (
-        ("corruptions", "seconds for 1,000 images", "corruptions: "),
-        ("perturbations", "seconds per 1,000 images", "CIFAR-10-P "),
+        ("corruptions", "seconds for 1,000 images"),
+        ("perturbations", "seconds per 1,000 images"),
     )
     lines = []
-    for kind, metric, start in kinds:
+    for kind, metric in kinds:
         rows = [row for row in rows_of(kind) if row.metric == metric]
         for row in rows:
-            name = (row.study if kind == "corruptions" else row.data).removeprefix(start)
-            lines.append((kind.removesuffix("s"), name, row.hardware, f"{row.mean:.3g}"))
+            lines.append((kind.removesuffix("s"), row.case, row.hardware, f"{row.mean:.3g}"))
     found: dict[tuple[str, str], dict[str, str]] = {}
     for kind, name, machine, seconds in lines:
         found.setdefault((f"`{name}`", kind), {})[machine] = seconds

@@ -13,7 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from foveapool.records import Row, append_rows, collect_provenance
+from foveapool.records import BenchmarkRow, append_rows, collect_provenance
 from foveapool.runs import Runs
 from foveapool.study.engine import Engine, FinishedTraining, ProcessWorkers, SerialWorkers
 from foveapool.study.presets import read_preset
@@ -53,30 +53,30 @@ def main() -> None:
         found = intervals(study, at_once, options.count * at_once, means)
         hourly = 3600 * len(found) / sum(found)
         same = {
-            "study": "study speed",
+            "benchmark": "study",
             "network": study.network.network,
             "data": study.source.name,
-            "pooling": "baseline",
-            "placement": f"{at_once} at once{options.note and ', ' + options.note}",
+            "case": "baseline",
+            "options": f"{at_once} at once{options.note and ', ' + options.note}",
             "epochs": str(study.recipe.epochs),
             "batch": str(study.recipe.batch_size),
             **collect_provenance(),
         }
-        rows = [Row(metric="trials an hour", mean=hourly, deviation=0.0, n=len(found), **same)]
+        rows = [BenchmarkRow(metric="trials an hour", mean=hourly, std=0.0, n=len(found), **same)]
         if at_once == 1:
             metric, spread = "seconds a trial", statistics.stdev(found)
             rows.append(
-                Row(
+                BenchmarkRow(
                     metric=metric,
                     mean=statistics.median(found),
-                    deviation=spread,
+                    std=spread,
                     n=len(found),
                     **same,
                 )
             )
         append_rows(options.out, rows)
         for row in rows:
-            print(f"{row.placement:<24} {row.metric:<18} {row.mean:8.2f} +- {row.deviation:.2f}")
+            print(f"{row.options:<24} {row.metric:<18} {row.mean:8.2f} +- {row.std:.2f}")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from told import NAMES, RESULTS
 
-from foveapool.records import ERROR, Row, read_rows
+from foveapool.records import ERROR, BenchmarkRow, read_benchmark_rows, read_rows
 from foveapool.report.tables import Table, format_spread
 
 RANK, COST = "rank correlation with full training", "points above the best alpha"
@@ -23,12 +23,12 @@ def alphas() -> str:
 
     def cell(column: tuple[str, str], alpha: str) -> str:
         row = found[(*column, alpha)]
-        text = format_spread(row.mean, row.deviation, 1)
+        text = format_spread(row.mean, row.std, 1)
         return f"**{text}**" if row.mean == best[column] else text
 
     plain = {row.data: row for row in rows if not row.alpha}
     first = ["strided convolution"]
-    first += [format_spread(plain[data].mean, plain[data].deviation, 1) for data, _ in columns]
+    first += [format_spread(plain[data].mean, plain[data].std, 1) for data, _ in columns]
     header = ["alpha", *(f"{NAMES[data]}, layer {layer}" for data, layer in columns)]
     lines = [tuple(first)]
     for alpha in dict.fromkeys(row.alpha for row in fitted):
@@ -38,9 +38,9 @@ def alphas() -> str:
 
 def auto_alpha() -> str:
     """What each criterion is worth, the cheapest mistake first."""
-    rows: dict[tuple[str, str, str, str], Row] = {}
-    for row in read_rows(RESULTS / "auto-alpha.csv"):
-        rows[(row.pooling, row.data, row.layer, row.metric)] = row
+    rows: dict[tuple[str, str, str, str], BenchmarkRow] = {}
+    for row in read_benchmark_rows(RESULTS / "auto-alpha.csv"):
+        rows[(row.case, row.data, row.layer, row.metric)] = row
     columns = list(dict.fromkeys(key[1:3] for key in rows))
 
     def mean(name: str) -> float:
@@ -70,8 +70,8 @@ def _cost(data: str, layer: str, alpha: str) -> float:
 
 def study_speed() -> str:
     """Trials an hour, one or several at once."""
-    rows = read_rows(RESULTS / "study.csv")
-    hourly = {row.placement: row.mean for row in rows if row.metric == "trials an hour"}
+    rows = read_benchmark_rows(RESULTS / "study.csv")
+    hourly = {row.options: row.mean for row in rows if row.metric == "trials an hour"}
     one = next(row for row in rows if row.metric == "seconds a trial")
     lines = [
         (place, f"{mean:,.0f}", f"{mean / hourly['1 at once']:.2f}")

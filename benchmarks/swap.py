@@ -20,7 +20,7 @@ import foveapool as fp
 from foveapool.data.batches import iterate_batches, load_resident
 from foveapool.data.registry import load_data
 from foveapool.networks.cnn import CNN
-from foveapool.records import Row, append_rows, collect_provenance, summarize_values
+from foveapool.records import BenchmarkRow, append_rows, collect_provenance, summarize_values
 from foveapool.training.loop import train
 from foveapool.training.recipe import Recipe
 from foveapool.training.step import measure_error
@@ -115,11 +115,11 @@ def main() -> None:
             print(f"  {metric} {stage} {own or ''}: {values[-1]:.1f}", flush=True)
     facts = collect_provenance("cpu")
     rows = [
-        Row(
-            study="modes",
+        BenchmarkRow(
+            benchmark="swap",
             network=f"CNN, width {options.width}",
             data=f"street digits, {options.images} images",
-            pooling=stage,
+            case=stage,
             metric=metric,
             **described(arm),
             **summarize_values(values),
@@ -134,20 +134,20 @@ def main() -> None:
 
 
 def described(arm: Arm | None) -> dict[str, str]:
-    """An arm as fields of `Row`; a random start of the mixing is told with the form."""
+    """An arm as fields of a row: its form, and what is unusual about it."""
     if arm is None:
-        return {"layer": "-"}
-    form = arm.form + (", random mixing" if arm.mixing == "random" else "")
+        return {}
+    options = arm.form + (", random mixing" if arm.mixing == "random" else "")
     if arm.window != "auto":
-        form += ", whole map" if arm.window is None else f", window {arm.window}"
+        options += ", whole map" if arm.window is None else f", window {arm.window}"
+    options += ", P trains" if arm.trainable else ""
     alpha = arm.alpha if isinstance(arm.alpha, str) else f"{arm.alpha:g} traces"
     usual = {"replace": 2, "after": 1}.get(arm.form)
     return {
         "layer": ", ".join(map(str, arm.layers)),
-        "form": form,
+        "options": options,
         "alpha": alpha,
         "components": str(arm.components or usual),
-        "trainable": "yes" if arm.trainable else "no",
     }
 
 

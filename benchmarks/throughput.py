@@ -19,7 +19,7 @@ import torch
 from train import random_images
 
 from foveapool.data.images import Augmentation, DataSet
-from foveapool.records import Row, append_rows, collect_provenance
+from foveapool.records import BenchmarkRow, append_rows, collect_provenance
 from foveapool.study.job import TrainingJob
 from foveapool.study.setting import BASELINE, Setting
 from foveapool.study.study import Arm
@@ -116,15 +116,15 @@ def main() -> None:
                     rate = measure(at_once, job)
                     how = f"{at_once} at once" + (", compiled" if job["compile"] else "")
                     print(f"{network:<9} {pooling:<20} {how:<20} {rate:9,.0f} images a second")
-                    row = Row(
-                        study="benchmark throughput",
+                    row = BenchmarkRow(
+                        benchmark="throughput",
                         network=network,
                         data="random images 32 x 32",
-                        pooling=pooling,
-                        placement=how,
+                        case=pooling,
+                        options=how,
                         metric="images a second, all trainings together",
                         mean=rate,
-                        deviation=float("nan"),
+                        std=float("nan"),
                         n=1,
                         epochs=str(options.epochs),
                         batch="128",

@@ -70,7 +70,7 @@ def setting(row: Row) -> str:
 
 def told(pair: Pair) -> tuple[str, str]:
     """A difference in pairs and its p, for two cells."""
-    return f"{pair.mean:+.2f} +- {pair.deviation:.2f}", f"{pair.p:.2g}"
+    return f"{pair.mean:+.2f} +- {pair.std:.2f}", f"{pair.p:.2g}"
 
 
 def best_bold(rows: Sequence[Row], digits: int = 1) -> list[str]:
@@ -78,7 +78,7 @@ def best_bold(rows: Sequence[Row], digits: int = 1) -> list[str]:
     best = min(rows, key=lambda row: row.mean)
 
     def cell(row: Row) -> str:
-        text = format_spread(row.mean, row.deviation, digits)
+        text = format_spread(row.mean, row.std, digits)
         # Written so that no p, of equal differences, counts as not told apart.
         return f"**{text}**" if row is best or not compare_pairs(row, best).p <= DOUBT else text
 

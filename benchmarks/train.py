@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from foveapool.data.batches import Feed, load_resident
 from foveapool.data.images import Augmentation, DataSet, Images
 from foveapool.networks.build import build_network
-from foveapool.records import Row, append_rows, collect_provenance
+from foveapool.records import BenchmarkRow, append_rows, collect_provenance
 from foveapool.training.loop import train
 from foveapool.training.recipe import Recipe, get_paper_recipe
 
@@ -110,14 +110,14 @@ def main() -> None:
             images = len(data.train) // options.batch * options.batch
             spread = statistics.stdev(seconds)
             rows = [
-                Row(
-                    study="benchmark train",
+                BenchmarkRow(
+                    benchmark="train",
                     network=name,
                     data=data.name,
-                    placement=loop,
+                    options=loop,
                     metric=metric,
                     mean=mean,
-                    deviation=deviation,
+                    std=deviation,
                     n=len(seconds),
                     epochs=str(options.epochs),
                     batch=str(options.batch),

@@ -34,12 +34,14 @@ def test_a_measurement_that_was_repeated_replaces_the_one_before(tmp_path):
         "import told; from choices_tables import CHOICES_TABLES as choices\n"
         "from endured_tables import ENDURED_TABLES as endured\n"
         "from results_tables import RESULTS_TABLES as results\n"
-        "from foveapool.records import append_rows, read_rows\n"
+        "from foveapool.records import append_rows, read_benchmark_rows, read_rows\n"
         "all_of_them = {**choices, **endured, **results}\n"
         "tables = lambda: {name: table() for name, table in all_of_them.items()}\n"
         "before, copy = tables(), Path(sys.argv[1]) / 'results'\n"
         "shutil.copytree(told.RESULTS, copy); told.RESULTS = copy\n"
-        "for path in copy.glob('*.csv'): append_rows(path, read_rows(path))\n"
+        "for path in copy.glob('*.csv'):\n"
+        "    is_benchmark = path.read_text().startswith('benchmark,')\n"
+        "    append_rows(path, (read_benchmark_rows if is_benchmark else read_rows)(path))\n"
         "assert tables() == before"
     )
     command = [sys.executable, "-c", code, tmp_path]

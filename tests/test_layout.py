@@ -41,7 +41,7 @@ ROOMS = {
     "data": {"_io", "_suggest"},
     "training": {"_io", "_stored_names", "_eval_mode", "_suggest", "data", "pooling"},
     "robustness": {"_io", "_stored_names", "_eval_mode", "_suggest", "tabular"},
-    "records": {"_io"},
+    "records": {"_io", "tabular"},
     "labels": {"_stored_names", "records"},
     "statistics": {"records"},
     "runs": {"_io"},

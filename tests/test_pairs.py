@@ -24,7 +24,7 @@ def test_two_rows_are_compared_seed_by_seed_after_a_way_through_a_file(tmp_path)
     assert found.p == pytest.approx(wanted.pvalue, rel=1e-7)
     differences = [a - b for a, b in zip(one, other, strict=True)]
     assert found.mean == pytest.approx(sum(differences) / 3)
-    assert found.deviation == pytest.approx(stats.tstd(differences))
+    assert found.std == pytest.approx(stats.tstd(differences))
 
 
 def test_pairs_are_the_seeds_that_both_have():

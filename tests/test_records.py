@@ -1,9 +1,14 @@
 """Rows: written once, read back as they were, by two processes at once if need be."""
 
+import csv
+import multiprocessing
+import os
 import re
+import resource
 import shutil
 import subprocess
 import sys
+import time
 from dataclasses import fields
 from importlib import metadata
 from math import isnan
@@ -14,19 +19,24 @@ import pytest
 from foveapool import records
 from foveapool.records import (
     COLUMNS,
+    LESS,
+    BenchmarkRow,
     Row,
     append_rows,
     check_rows_file,
     collect_provenance,
     name_hardware,
+    read_benchmark_rows,
     read_rows,
+    summarize_values,
 )
 
 RESULTS = sorted((Path(__file__).parents[1] / "results").glob("*.csv"))
+OLD_HEADER = ",".join("deviation" if name == "std" else name for name in COLUMNS)
 
 
 def row(**more):
-    return Row(study="s", metric="error", mean=0.125, deviation=0.5, n=3, **more)
+    return Row(study="s", metric="error", mean=0.125, std=0.5, n=3, **more)
 
 
 def test_rows_come_back_as_they_were(tmp_path):
@@ -74,6 +84,138 @@ def test_a_foreign_file_is_refused_with_its_columns(tmp_path):
     path.write_text("a,b\n1,2\n")
     with pytest.raises(ValueError, match=r"foreign.csv.*'a', 'b'.*wanted"):
         read_rows(path)
+
+
+def test_rows_of_benchmarks_come_back_from_files_of_their_own(tmp_path):
+    path = tmp_path / "fit.csv"
+    rows = [BenchmarkRow("fit", "s", 0.5, 0.1, 3, case="krylov", maps="N=64 M=16", options="=1")]
+    append_rows(path, rows)
+    append_rows(path, rows)
+    assert read_benchmark_rows(path) == rows * 2
+    with pytest.raises(ValueError, match=r"fit.csv: got columns \['benchmark'.*another kind"):
+        read_rows(path)
+    with pytest.raises(ValueError, match="another kind"):
+        append_rows(path, [row()])
+    with pytest.raises(TypeError, match="trainings and some of benchmarks"):
+        append_rows(path, [*rows, row()])
+    assert read_benchmark_rows(path) == rows * 2
+
+
+def test_files_of_older_versions_are_read_and_go_on_with_the_columns_of_today(tmp_path):
+    path = tmp_path / "rows.csv"
+    append_rows(path, [row(layer="2")])
+    there = path.read_text().splitlines()[1]
+    path.write_text(f"{OLD_HEADER}\n{there}\n")
+    check_rows_file(path)
+    assert read_rows(path) == [row(layer="2")]
+    append_rows(path, [row(layer="3")])
+    assert path.read_text().splitlines()[:2] == [",".join(COLUMNS), there]
+    assert read_rows(path) == [row(layer="2"), row(layer="3")]
+
+
+@pytest.mark.parametrize("more", [10, 4000])
+def test_a_full_disk_leaves_the_file_as_it_was(tmp_path, more):
+    path = tmp_path / "rows.csv"
+    append_rows(path, [row()])
+    before = path.read_bytes()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + more, limits[1]))
+    try:
+        with pytest.raises(OSError, match=r"nothing was written.*rows.csv"):
+            append_rows(path, [row(layer="x" * 10_000)])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert path.read_bytes() == before
+    assert [each.name for each in tmp_path.iterdir() if not each.name.startswith(".lock")] == [
+        "rows.csv"
+    ]
+    append_rows(path, [row()])
+    assert read_rows(path) == [row(), row()]
+
+
+def test_a_process_killed_at_any_moment_leaves_the_rows_before_or_after(tmp_path):
+    path = tmp_path / "rows.csv"
+    append_rows(path, [row(layer="x" * 100_000)] * 3)
+
+    def add():
+        while True:
+            append_rows(path, [row(layer="y")])
+
+    for number in range(10):
+        job = multiprocessing.get_context("fork").Process(target=add)
+        job.start()
+        time.sleep(0.01 + 0.002 * number)
+        job.kill()
+        job.join()
+        assert {each.layer[0] for each in read_rows(path)} <= {"x", "y"}
+    append_rows(path, [row()])
+    assert len(read_rows(path)) > 2 and read_rows(path)[-1] == row()
+
+
+FORMULAS = ["=1+1", "+cmd|' /C calc'!A0", "-1.5 -2.5", "@SUM(1)", "\t=1", "'=1", "''+1", "=\n1"]
+
+
+@pytest.mark.parametrize("cell", FORMULAS)
+def test_a_spreadsheet_shows_cells_and_does_not_run_them(tmp_path, cell):
+    path = tmp_path / "rows.csv"
+    append_rows(path, [row(network=cell, pooling="'twas", layer="-", alpha="-2.5")])
+    with open(path, newline="") as file:
+        (found,) = csv.DictReader(file)
+    assert found["network"] == f"'{cell}"
+    assert [found[name] for name in ("pooling", "layer", "alpha")] == ["'twas", "-", "-2.5"]
+    assert read_rows(path)[0].network == cell
+
+
+def test_numbers_below_zero_stay_numbers(tmp_path):
+    path = tmp_path / "rows.csv"
+    values = summarize_values([-1.5, -2.5])
+    append_rows(path, [Row("s", LESS, seeds="0-1", **values)])
+    with open(path, newline="") as file:
+        (found,) = csv.DictReader(file)
+    assert (float(found["mean"]), found["values"]) == (-2.0, "'-1.5 -2.5")
+    assert read_rows(path)[0].values == "-1.5 -2.5"
+
+
+def test_broken_lines_are_named_and_the_others_read_without_them(tmp_path):
+    path = tmp_path / "rows.csv"
+    rows = [row(layer="1"), row(layer='a "quoted", one'), row(layer="3"), row(layer="4")]
+    append_rows(path, rows)
+    lines = path.read_text().splitlines(keepends=True)
+    # Cut off in the cells of line 2, and inside the quotes of line 3.
+    lines[1], lines[2] = lines[1][:20] + "\n", lines[2][: lines[2].index("quoted")] + "\n"
+    path.write_text("".join(lines))
+    said: list[str] = []
+    assert read_rows(path, skip=said.append) == rows[2:]
+    assert [re.search(r"rows.csv: line \d+", text)[0][-1] for text in said] == ["2", "3"]
+    with pytest.raises(ValueError, match=r"rows.csv: line 2: got fewer cells"):
+        read_rows(path)
+    append_rows(path, [row(layer="5")], lambda given, there: given if there == rows[2:] else [])
+    assert read_rows(path, skip=said.append) == [*rows[2:], row(layer="5")]
+
+
+def test_a_line_that_no_row_can_be_is_passed_over(tmp_path):
+    path = tmp_path / "rows.csv"
+    append_rows(path, [row()])
+    path.write_text(path.read_text() + 'x"' + "y" * 200_000 + '\n"' + "z" * 200_000 + "\n")
+    append_rows(path, [row(layer="2")])
+    said: list[str] = []
+    assert read_rows(path, skip=said.append) == [row(), row(layer="2")]
+    assert len(said) == 2 and "field larger than field limit" in said[1]
+
+
+def test_what_is_no_file_is_not_replaced(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for use in (check_rows_file, lambda path: append_rows(path, [row()])):
+        with pytest.raises(OSError, match=r"pipe: got what is no file"):
+            use(tmp_path / "pipe")
+
+
+def test_a_link_stays_one(tmp_path):
+    (tmp_path / "there").mkdir()
+    (tmp_path / "rows.csv").symlink_to(tmp_path / "there" / "rows.csv")
+    append_rows(tmp_path / "rows.csv", [row()])
+    assert (tmp_path / "rows.csv").is_symlink()
+    assert read_rows(tmp_path / "there" / "rows.csv") == [row()]
 
 
 def test_rows_are_not_added_to_a_file_of_other_columns(tmp_path):
@@ -185,28 +327,30 @@ def test_what_is_measured_on_the_processor_does_not_name_the_gpu(monkeypatch):
 
 @pytest.mark.parametrize("path", RESULTS, ids=lambda path: path.name)
 def test_every_published_row_says_where_it_comes_from(path):
-    rows = read_rows(path)
+    is_benchmark = path.read_text().startswith("benchmark,")
+    rows = (read_benchmark_rows if is_benchmark else read_rows)(path)
     assert rows
+    first = "benchmark" if is_benchmark else "study"
     for one in rows:
-        wanted = ("study", "metric", "command", "commit", "hardware", "torch", "date")
+        wanted = (first, "metric", "command", "commit", "hardware", "torch", "date")
         assert [name for name in wanted if not getattr(one, name)] == []
         # One measurement, or a ratio of two means, has no deviation.
         alone = one.n == 1 or one.metric.startswith(("CE %", "flip rate %"))
-        assert one.n >= 1 and (one.deviation >= 0 or (alone and isnan(one.deviation)))
+        assert one.n >= 1 and (one.std >= 0 or (alone and isnan(one.std)))
         assert "dirty" not in one.commit and not one.commit.startswith("unknown")
 
 
 def test_the_columns_are_those_of_the_design():
     wanted = (
         "study network data pooling layer placement form alpha norm components trainable metric "
-        "mean deviation n seeds epochs batch command commit hardware torch date seconds values"
+        "mean std n seeds epochs batch command commit hardware torch date seconds values"
     )
     assert set(COLUMNS) == set(wanted.split())
 
 
 def test_only_rows_that_the_file_is_found_to_lack_are_added(tmp_path):
     path = tmp_path / "rows.csv"
-    one, other = (Row(study="s", metric=metric, mean=1.0, deviation=0.0, n=1) for metric in "ab")
+    one, other = (Row(study="s", metric=metric, mean=1.0, std=0.0, n=1) for metric in "ab")
 
     def lacking(rows, there):
         return [row for row in rows if row not in there]

@@ -106,7 +106,7 @@ def make_table(rows: Sequence[Row]) -> list[tuple[str, str, str, str]]:
     for name, own in zip(NAMES, _by_line(rows), strict=True):
         error, numbers = own[ERROR], own["parameters"].mean
         seconds = own["seconds a training"].mean
-        spread = format_spread(error.mean, error.deviation, 1)
+        spread = format_spread(error.mean, error.std, 1)
         lines.append((name, spread, f"{numbers:,.0f}", f"{seconds:.0f}"))
     return lines
 
@@ -129,7 +129,7 @@ def describe_verdict(rows: Sequence[Row]) -> str:
 
 def _compared(best: Row, other: Row, name: str) -> str:
     pair = compare_pairs(best, other)
-    told = f"paired over {pair.n} seeds, deviation {pair.deviation:.1f}"
+    told = f"paired over {pair.n} seeds, deviation {pair.std:.1f}"
     # Where all seeds differ by the same there is no test.
     if not math.isnan(pair.p):
         told += f", p = {pair.p:.2g}"

@@ -25,7 +25,7 @@ class Pair:
     """
 
     mean: float
-    deviation: float
+    std: float
     p: float
     n: int
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Sequence
 
 
@@ -24,5 +25,36 @@ def format_markdown(header: Sequence[str], lines: Sequence[Sequence[str]]) -> st
 def format_csv(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     """As a spreadsheet takes it, a line feed behind each line."""
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([header, *lines])
+    guarded = ([guard_cell(cell) for cell in line] for line in (header, *lines))
+    csv.writer(text, lineterminator="\n").writerows(guarded)
     return text.getvalue()
+
+
+# What a spreadsheet would run when it opens the file; and a cell that was guarded before.
+_FORMULA = re.compile(r"'*[=+\-@\t\r].", re.S)
+
+
+def guard_cell(text: str) -> str:
+    """A cell that a spreadsheet shows as it is, with an apostrophe before what it would run.
+
+    >>> [guard_cell(text) for text in ("=1+1", "-2.5", "-", "-1.0 +- 0.5")]
+    ["'=1+1", '-2.5', '-', "'-1.0 +- 0.5"]
+    """
+    return f"'{text}" if _FORMULA.match(text) and not _is_number(text) else text
+
+
+def unguard_cell(text: str) -> str:
+    """The text of a guarded cell, and of any other.
+
+    >>> [unguard_cell(text) for text in ("'=1+1", "-2.5", "'twas")]
+    ['=1+1', '-2.5', "'twas"]
+    """
+    return text[1:] if text.startswith("'") and _FORMULA.match(text) else text
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

@@ -89,14 +89,9 @@ def test_claims_are_counted_of_test_errors_beside_a_search_too(tmp_path):
     errors = {"baseline": 5.0, "closed-form": 4.0}
     append_rows(
         study / "rows.csv",
-        [
-            Row(metric=ERROR, mean=e, deviation=0.1, n=3, pooling=p, **where)
-            for p, e in errors.items()
-        ],
+        [Row(metric=ERROR, mean=e, std=0.1, n=3, pooling=p, **where) for p, e in errors.items()],
     )
-    append_rows(
-        study / "selection.csv", [Row(metric=VALIDATION, mean=6.0, deviation=0.1, n=3, **where)]
-    )
+    append_rows(study / "selection.csv", [Row(metric=VALIDATION, mean=6.0, std=0.1, n=3, **where)])
     words = ["results", str(study), "--selection", "--claims", "--format", "csv"]
     done = CliRunner().invoke(application(), words)
     assert done.exit_code == 0, done.output
@@ -125,6 +120,15 @@ def test_names_in_brackets_are_printed_as_they_are(tmp_path):
     runner = CliRunner(env={"COLUMNS": "200"})
     shown = runner.invoke(application(), ["results", str(tmp_path / "rows.csv")]).stdout
     assert "npz:/data/[v2]/a.npz" in shown and "npz:/data/a[/v1]:key:" in shown
+
+
+def test_a_table_is_of_the_lines_that_are_whole_and_names_the_others(tmp_path):
+    path = tmp_path / "rows.csv"
+    append_rows(path, [Row("s", ERROR, 1.0, 0.1, 3, pooling=name) for name in ("max", "blur")])
+    path.write_text(path.read_text() + "s,test err")
+    done = CliRunner().invoke(application(), ["results", str(path), "--format", "csv"])
+    assert done.exit_code == 0 and len(done.stdout.splitlines()) == 3
+    assert f"note: {path}: line 4: got fewer cells" in done.stderr
 
 
 def test_errors_that_hold_diverged_trainings_are_said_to(tmp_path):

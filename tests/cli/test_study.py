@@ -124,7 +124,7 @@ def test_results_come_in_every_format(finished):
     folder, _ = finished
     study = folder / "runs" / "studies" / "tiny"
     (error, *_) = [row for row in read_rows(study / "rows.csv") if row.pooling == "closed-form"]
-    cell = f"{error.mean:.2f} +- {error.deviation:.2f}"
+    cell = f"{error.mean:.2f} +- {error.std:.2f}"
     markdown = run("results", study, "--format", "markdown").stdout.splitlines()
     assert markdown[1].startswith("| --- |") and cell in markdown[3]
     table = list(csv.reader(io.StringIO(run("results", study, "--format", "csv").stdout)))
@@ -137,7 +137,7 @@ def test_results_come_in_every_format(finished):
 
 
 def test_claims_are_counted_beside_the_papers(tmp_path):
-    same = {"study": "table1-cnn-svhn", "metric": ERROR, "deviation": 0.1, "n": 5}
+    same = {"study": "table1-cnn-svhn", "metric": ERROR, "std": 0.1, "n": 5}
     where = {"network": "cnn", "data": "svhn"}
     rows = [
         Row(mean=10.0, pooling="baseline", **same, **where),

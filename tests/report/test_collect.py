@@ -89,7 +89,7 @@ def test_a_half_finished_study_tells_what_is_there(runs):
     assert set(errors) == {"baseline", "closed-form"}
     own = [result["error"] for result in results(runs, "*baseline-seed*")]
     assert errors["baseline"].mean == pytest.approx(statistics.mean(own))
-    assert errors["baseline"].deviation == pytest.approx(statistics.stdev(own))
+    assert errors["baseline"].std == pytest.approx(statistics.stdev(own))
     assert [row.n for row in account.selection if row.pooling == "closed-form"] == [2] * 4
     assert "The study is not finished" in Page(make_page([account])).words
 
@@ -127,7 +127,7 @@ def test_a_training_is_told(runs):
     account = summarize_run(folder)
     (result,) = results(runs, folder.name)
     (row,) = account.rows
-    assert (row.mean, row.n, row.layer) == (result["error"], 1, "3") and math.isnan(row.deviation)
+    assert (row.mean, row.n, row.layer) == (result["error"], 1, "3") and math.isnan(row.std)
     (family,) = account.families
     assert family.path == folder / "operator-3.safetensors"
     assert account.missing == ()

@@ -13,7 +13,7 @@ from .drawn import assert_legible, points, texts
 
 
 def row(pooling, layer, mean, alpha="", **columns):
-    usual = {"study": "s", "metric": ERROR, "deviation": 0.5, "n": 5, "network": "cnn"}
+    usual = {"study": "s", "metric": ERROR, "std": 0.5, "n": 5, "network": "cnn"}
     usual |= {"data": "svhn", "components": "2" if layer else "", "norm": "l2" if alpha else ""}
     usual |= {"pooling": pooling, "layer": layer, "mean": mean, "alpha": alpha, "epochs": "150"}
     return Row(**{**usual, **columns})
@@ -21,10 +21,10 @@ def row(pooling, layer, mean, alpha="", **columns):
 
 BASELINE = row("baseline", "", 40.0)
 ROWS = [
-    row("max", "1", 43.0, deviation=2.5),
+    row("max", "1", 43.0, std=2.5),
     row("max", "3", 39.0),
     row("closed-form", "1", 21.25, "auto"),
-    row("closed-form", "3", 20.5, "auto", deviation=0.25),
+    row("closed-form", "3", 20.5, "auto", std=0.25),
     row("closed-form", "3", 22.0, "25"),
     row("sgd", "1", 19.75),
     row("sgd", "3", 42.0),
@@ -67,7 +67,7 @@ def test_each_pooling_is_a_line_with_its_errors_by_layer_and_the_best_is_on_top(
 
 
 def test_bars_are_deviations_and_one_seed_has_none():
-    rows = [*ROWS, row("blur", "1", 38.0, deviation=math.nan, n=1)]
+    rows = [*ROWS, row("blur", "1", 38.0, std=math.nan, n=1)]
     (axes,) = poolings_figure(rows).axes
     shown = {name: set(own) for name, own in bars(axes).items()}
     assert shown["layer 1"] == {(40.5, 45.5), (20.75, 21.75), (19.25, 20.25), (38.0, 38.0)}

@@ -20,7 +20,7 @@ def measured(study, *values, **columns):
 BASE = measured("s", 20.0, 22.0)
 OWN = measured("s", 18.0, 21.0, pooling="closed-form", layer="2", placement="main", alpha="5")
 LESS_OF_OWN = replace(OWN, metric=LESS, **summarize_values((-2.0, -1.0)))
-P_OF_OWN = replace(OWN, metric=P_VALUE, mean=0.205, deviation=0.0, values="")
+P_OF_OWN = replace(OWN, metric=P_VALUE, mean=0.205, std=0.0, values="")
 TABLE = [BASE, OWN, LESS_OF_OWN, P_OF_OWN]
 
 

@@ -19,9 +19,9 @@ from .pages import Page, operator, unpacked
 NASTY = "</script><script>alert(1)</script><img src=x onerror=alert(2)> & \"'"
 
 
-def row(metric=ERROR, mean=20.0, deviation=0.5, **more):
+def row(metric=ERROR, mean=20.0, std=0.5, **more):
     usual = {"n": 5, "network": "cnn", "data": "svhn-reduced", "pooling": "baseline", "epochs": "9"}
-    return Row("s", metric, mean, deviation, **{**usual, **more})
+    return Row("s", metric, mean, std, **{**usual, **more})
 
 
 def closed(alpha, mean, metric=ERROR, **more):
@@ -128,7 +128,7 @@ def test_errors_stand_beside_the_papers():
 
 
 def test_one_trial_has_no_spread():
-    found = Page(make_page([RunSummary("t", rows=(row(deviation=float("nan"), n=1),))]))
+    found = Page(make_page([RunSummary("t", rows=(row(std=float("nan"), n=1),))]))
     assert "20.00" in found.words and "nan" not in found.words
     assert found.data["charts"]["errors"]["lines"][0]["deviation"] is None
 

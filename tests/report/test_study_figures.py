@@ -15,7 +15,7 @@ ALPHAS = (5.0, 25.0, 65.0, 200.0, 400.0, 1000.0)
 
 
 def row(layer="3", alpha=25.0, norm="l2", mean=20.0, **columns):
-    usual = {"study": "s", "metric": ERROR, "deviation": 0.5, "n": 5, "network": "cnn"}
+    usual = {"study": "s", "metric": ERROR, "std": 0.5, "n": 5, "network": "cnn"}
     usual |= {"data": "svhn-reduced", "pooling": "closed-form", "epochs": "150"}
     place = {"layer": layer, "alpha": f"{alpha:g}", "norm": norm, "mean": mean}
     return Row(**{**usual, **place, **columns})
@@ -23,7 +23,7 @@ def row(layer="3", alpha=25.0, norm="l2", mean=20.0, **columns):
 
 def grid(**columns):
     return [
-        row(layer, alpha, norm, 20 + int(layer) + i + (norm == "l1") / 2, deviation=0.1 * (i + 1),
+        row(layer, alpha, norm, 20 + int(layer) + i + (norm == "l1") / 2, std=0.1 * (i + 1),
             **columns)
         for layer in "123"
         for norm in ("l1", "l2")
@@ -43,7 +43,7 @@ def test_each_layer_and_norm_is_a_line_with_its_means_and_spreads():
             own = [each for each in rows if (each.layer, each.norm) == (layer, norm)]
             name = f"layer {layer}, {norm}"
             assert lines.pop(name) == [(float(each.alpha), each.mean) for each in own]
-            np.testing.assert_allclose(bars[name], [each.deviation for each in own])
+            np.testing.assert_allclose(bars[name], [each.std for each in own])
     level = lines.pop("baseline")
     assert {y for _, y in level} == {39.0} and not lines
 
@@ -85,7 +85,7 @@ def test_one_legend_names_the_lines_of_all_panels():
 
 
 def test_one_trial_has_no_bar():
-    rows = [row(alpha=alpha, deviation=math.nan, n=1) for alpha in ALPHAS]
+    rows = [row(alpha=alpha, std=math.nan, n=1) for alpha in ALPHAS]
     (axes,) = alpha_figure(rows).axes
     assert spreads(axes)["layer 3, l2"] == [0.0] * len(ALPHAS)
 

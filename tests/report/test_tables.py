@@ -21,9 +21,9 @@ from foveapool.report.tables import (
 )
 
 
-def row(mean, metric=ERROR, deviation=0.5, **columns):
+def row(mean, metric=ERROR, std=0.5, **columns):
     usual = {"study": "s", "network": "cnn", "data": "svhn", "pooling": "baseline"}
-    return Row(metric=metric, mean=mean, deviation=deviation, n=5, **{**usual, **columns})
+    return Row(metric=metric, mean=mean, std=std, n=5, **{**usual, **columns})
 
 
 def lines(table):

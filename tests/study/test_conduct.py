@@ -78,7 +78,7 @@ def test_the_table_is_that_of_the_run_folders(whole):
         errors = errors_of(whole.runs, row, held_out=False)
         assert len(errors) == row.n == 3
         assert row.mean == pytest.approx(statistics.mean(errors))
-        assert row.deviation == pytest.approx(statistics.stdev(errors))
+        assert row.std == pytest.approx(statistics.stdev(errors))
         if pooling != "baseline":
             less = [mine - its for mine, its in zip(errors, baseline, strict=True)]
             assert rows[pooling, LESS].mean == pytest.approx(statistics.mean(less))

@@ -114,7 +114,7 @@ def table(runs):
     rows = read_rows(runs / "studies" / "small" / "rows.csv")
     rows = [row for row in rows if row.metric in (ERROR, LESS, P_VALUE, "parameters")]
     chosen = read_rows(runs / "studies" / "small" / "selection.csv")
-    return [(r.metric, r.mean, r.deviation, r.n, r.pooling, r.layer) for r in (*chosen, *rows)]
+    return [(r.metric, r.mean, r.std, r.n, r.pooling, r.layer) for r in (*chosen, *rows)]
 
 
 def begun(runs):

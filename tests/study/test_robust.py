@@ -33,7 +33,7 @@ def test_every_figure_is_a_row_with_its_spread_over_the_seeds():
     rows = make_robustness_rows(
         read_robustness([result(0.2, 0.4), result(0.3, 0.6)]), None, COLUMNS
     )
-    found = {row.metric: (row.mean, row.deviation, row.n) for row in rows}
+    found = {row.metric: (row.mean, row.std, row.n) for row in rows}
     assert found["error %, clean"] == (pytest.approx(10.0), pytest.approx(0.0), 2)
     spread = pytest.approx(statistics.stdev([40, 60]))
     assert found["error %, fog, severity 2"] == (pytest.approx(50.0), spread, 2)

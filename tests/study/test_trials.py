@@ -60,10 +60,10 @@ def test_errors_differences_and_their_test_are_those_of_statistics_and_scipy():
     found = by_metric(rows, "closed-form")
     error, less, p = found[ERROR], found[LESS], found[P_VALUE]
     assert (error.mean, error.n) == (pytest.approx(statistics.mean(CLOSED)), 4)
-    assert error.deviation == pytest.approx(statistics.stdev(CLOSED))
+    assert error.std == pytest.approx(statistics.stdev(CLOSED))
     differences = [mine - its for mine, its in zip(CLOSED, BASE, strict=True)]
     assert (less.mean, less.n) == (pytest.approx(statistics.mean(differences)), 4)
-    assert less.deviation == pytest.approx(statistics.stdev(differences))
+    assert less.std == pytest.approx(statistics.stdev(differences))
     assert p.mean == pytest.approx(stats.ttest_rel(CLOSED, BASE).pvalue)
     assert "paired t-test" in p.metric
 
@@ -90,7 +90,7 @@ def test_costs_stand_beside_each_error():
 def test_one_seed_has_no_spread_and_nothing_to_compare():
     rows = rows_of(trials(BASE[:1]), trials(CLOSED[:1], ("closed-form", 3)))
     found = by_metric(rows, "closed-form")
-    assert math.isnan(found[ERROR].deviation) and LESS not in found and P_VALUE not in found
+    assert math.isnan(found[ERROR].std) and LESS not in found and P_VALUE not in found
 
 
 def test_differences_without_spread_get_no_p():
@@ -214,7 +214,7 @@ def test_every_candidate_is_a_row_of_the_selection():
         ("2", 60.0, 1, "1"),
         ("3", 41.0, 2, "2"),
     ]
-    assert {row.metric for row in rows} == {VALIDATION} and rows[2].deviation == math.sqrt(2)
+    assert {row.metric for row in rows} == {VALIDATION} and rows[2].std == math.sqrt(2)
 
 
 def test_another_rate_for_poolings_is_told_where_one_trains():

@@ -79,7 +79,7 @@ def results_command(
             show_table(rows, form)
         if not selection:
             for text in describe_diverged(rows):
-                typer.echo(f"note: {text}", err=True)
+                _note(text)
         if claims:
             if selection:  # claims are of test errors, which are not among the rows of a search
                 rows = [row for each in given for row in _rows(each)]
@@ -104,11 +104,15 @@ def describe_diverged(rows: Iterable[Row]) -> list[str]:
 
 def _rows(source: Path, name: str = ROWS) -> list[Row]:
     if source.is_file():
-        return read_rows(source)
+        return read_rows(source, _note)
     if not (source / STUDY).is_file():
         raise FileNotFoundError(f"{source}: got no CSV file and no study's folder, wanted one")
     path = source / name
-    return read_rows(path) if path.is_file() else []
+    return read_rows(path, _note) if path.is_file() else []
+
+
+def _note(text: str) -> None:
+    typer.echo(f"note: {text}", err=True)
 
 
 def _searches_nothing(study: Path) -> bool:

@@ -181,9 +181,7 @@ def _without_common(table: Table, names: Sequence[str]) -> tuple[Table, str]:
 def _other_figures(account: RunSummary) -> Table:
     """What has no column in the table of errors: robustness, for example."""
     rows = [row for row in latest_rows(account.rows) if row.metric not in _TOLD]
-    lines = [
-        (describe_setting(r), r.metric, str(r.n), format_spread(r.mean, r.deviation)) for r in rows
-    ]
+    lines = [(describe_setting(r), r.metric, str(r.n), format_spread(r.mean, r.std)) for r in rows]
     return Table(("setting", "figure", "n", "value"), tuple(lines))
 
 
@@ -257,7 +255,7 @@ def draw_errors_chart(accounts: Sequence[tuple[str, RunSummary]]) -> Chart | Non
                     "name": name + where + describe_setting(row),
                     "hue": number,
                     "mean": row.mean,
-                    "deviation": _known(row.deviation),
+                    "deviation": _known(row.std),
                     "paper": None if paper is None else dict(mean=paper[0], deviation=paper[1]),
                 }
             )
@@ -294,7 +292,7 @@ def _over_alpha(name: str, rows: Iterable[Row]) -> list[dict[str, Any]]:
     return [
         {
             "name": label,
-            "points": [[a, r.mean, _known(r.deviation)] for a, r in sorted(own.items())],
+            "points": [[a, r.mean, _known(r.std)] for a, r in sorted(own.items())],
         }
         for label, own in sorted(found.items())
         if len(own) > 1

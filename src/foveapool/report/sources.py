@@ -185,7 +185,7 @@ def _rows(path: Path, missing: list[str]) -> list[Row]:
     if not path.is_file():
         return []
     try:
-        return read_rows(path)
+        return read_rows(path, skip=missing.append)
     except (ValueError, OSError) as error:
         missing.append(str(error))
         return []
@@ -400,7 +400,7 @@ def read_all_rows(sources: Sequence[Path], say: Say = _say_nothing) -> list[Row]
     found: list[Row] = []
     for source in sources:
         if source.is_file():
-            found += read_rows(source)
+            found += read_rows(source, skip=say)
         else:
             account = _summarize(source, say)
             found += [*account.selection, *account.rows]

@@ -178,7 +178,7 @@ def _draw(axes: Axes, series: _Series, full: tuple[int, int] | None = None) -> N
     """A line with bars; hollow points are those below `full`."""
     points = sorted(series.rows.items())
     x, y = [at for at, _ in points], [row.mean for _, row in points]
-    spread = [0.0 if math.isnan(row.deviation) else row.deviation for _, row in points]
+    spread = [0.0 if math.isnan(row.std) else row.std for _, row in points]
     axes.errorbar(x, y, spread, label=series.name, capsize=1.5, elinewidth=0.6, **series.look)
     brief = [(at, row.mean) for at, row in points if full and _thoroughness(row) < full]
     if brief:
@@ -344,7 +344,7 @@ def _draw_lines(axes: Axes, lines: dict[str, list[Row]], layers: Sequence[str]) 
         axes.errorbar(
             [row.mean for row in own],
             [places[row] for row in own],
-            xerr=[0.0 if math.isnan(row.deviation) else row.deviation for row in own],
+            xerr=[0.0 if math.isnan(row.std) else row.std for row in own],
             label=f"layer {layer}",
             elinewidth=0.6,
             **{**line_style(number), "linestyle": "none"},

@@ -202,9 +202,9 @@ def error_table(rows: Iterable[Row], first: Sequence[str] = ()) -> Table:
         lines.append(
             (
                 *(getattr(error, name) or "-" for name in (*first, *PLACE)),
-                format_spread(error.mean, error.deviation),
+                format_spread(error.mean, error.std),
                 "-" if paper is None else format_spread(*paper),
-                cell(LESS, lambda row: format_spread(row.mean, row.deviation)),
+                cell(LESS, lambda row: format_spread(row.mean, row.std)),
                 cell(P_VALUE, lambda row: f"{row.mean:.2g}"),
                 str(error.n),
                 cell("parameters", lambda row: f"{row.mean / 1e6:.3f}"),
@@ -235,7 +235,7 @@ def selection_table(rows: Iterable[Row]) -> Table:
             row.components or "-",
             row.epochs,
             str(row.n),
-            format_spread(row.mean, row.deviation),
+            format_spread(row.mean, row.std),
         )
         for row in ordered
     ]
@@ -329,7 +329,7 @@ def ranking_table(rows: Iterable[Row]) -> Table:
             lines.append(
                 (
                     *(each or "-" for each in place_key(row)),
-                    format_spread(row.mean, row.deviation),
+                    format_spread(row.mean, row.std),
                     *_behind(row, ranked[0]),
                     str(row.n),
                     "-" if size is None else f"{size / 1e6:.3f}",
@@ -346,7 +346,7 @@ def _behind(row: Row, best: Row) -> tuple[str, str]:
         return "-", "-"
     pair = compare_pairs(row, best)
     p = "-" if math.isnan(pair.p) else f"{pair.p:.2g}"
-    return format_spread(pair.mean, pair.deviation), p
+    return format_spread(pair.mean, pair.std), p
 
 
 def list_lacking_rows(rows: list[Row], there: list[Row]) -> list[Row]:
@@ -374,5 +374,4 @@ def list_lacking_rows(rows: list[Row], there: list[Row]) -> list[Row]:
 
 def _describe_measurement(row: Row) -> str:
     """What a row says but for command and date; as text, since nan does not equal itself."""
-    mean, deviation = float(row.mean), float(row.deviation)
-    return str(replace(row, mean=mean, deviation=deviation, command="", date=""))
+    return str(replace(row, mean=float(row.mean), std=float(row.std), command="", date=""))

@@ -64,7 +64,7 @@ def make_robustness_rows(
         for name, ratio in ratios.items():
             # A ratio of means: there is one of it.
             metric, spread, n = f"{what}, {name}", math.nan, len(results)
-            rows.append(Row(metric=metric, mean=100 * ratio, deviation=spread, n=n, **columns))
+            rows.append(Row(metric=metric, mean=100 * ratio, std=spread, n=n, **columns))
     return rows
 
 

@@ -83,7 +83,7 @@ def make_trial_rows(
         rows.append(row(ERROR, [result["error"] for result in own]))
         if diverged := len(own) - len(ended):
             # They count as all wrong in the line before, and in no other.
-            rows.append(Row(metric=DIVERGED, mean=diverged, deviation=0.0, n=len(own), **columns))
+            rows.append(Row(metric=DIVERGED, mean=diverged, std=0.0, n=len(own), **columns))
             columns["seeds"] = ", ".join(map(str, ended))
         others = () if plain is None or each is plain else plain.trainings
         usual = [results[training.name] for training in others]
@@ -91,7 +91,7 @@ def make_trial_rows(
             gains = [mine["error"] - its["error"] for mine, its in zip(own, usual, strict=True)]
             rows.append(row(LESS, gains))
             if not math.isnan(p := paired_p_value(gains)):
-                rows.append(Row(metric=P_VALUE, mean=p, deviation=0.0, n=len(gains), **columns))
+                rows.append(Row(metric=P_VALUE, mean=p, std=0.0, n=len(gains), **columns))
         if ended:
             shown = {"loss": LOSS, **COSTS}
             rows += [row(shown[key], [r[key] for r in ended.values()]) for key in shown]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from foveapool.records import append_rows, collect_provenance
+from foveapool.records import collect_provenance, write_rows
 from foveapool.runs import STEP, Runs
 from foveapool.statistics import paired_p_value
 from foveapool.study.engine import Engine, order_by_dependency
@@ -45,9 +45,7 @@ def conduct_study(study: Study, engine: Engine) -> Tables:
         with lock_study(folder):
             for name, rows in zip(TABLES, (tables.selection, tables.rows), strict=True):
                 if rows:
-                    (folder / f".{name}").unlink(missing_ok=True)
-                    append_rows(folder / f".{name}", rows)
-                    (folder / f".{name}").replace(folder / name)
+                    write_rows(folder / name, rows)
             write_manifest(study, folder, asked)
     return tables
 
