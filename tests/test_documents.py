@@ -9,6 +9,8 @@ import foveapool as fp
 from foveapool import robustness
 from foveapool.study.presets import read_preset
 
+from .surgery.hub import serve
+
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
@@ -36,8 +38,17 @@ def pages_that_run() -> list[str]:
     return [n for n in names if n not in RUN_ELSEWHERE and not n.startswith("integrations/")]
 
 
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    """A Hub on the loopback address, for the page that shares adapters."""
+    with serve(monkeypatch, tmp_path / "cache") as server:
+        yield server
+
+
 @pytest.mark.parametrize("name", pages_that_run())
-def test_the_python_of_a_page_runs(name, tmp_path, monkeypatch):
+def test_the_python_of_a_page_runs(name, tmp_path, monkeypatch, request):
+    if name == "tutorials/sharing.md":
+        request.getfixturevalue("hub")
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
     for block in blocks(DOCS / name, "python"):

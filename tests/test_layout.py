@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "foveapool"
 
-HEAVY = {"scipy", "matplotlib", "PIL", "rich", "typer", "pandas", "transformers"}
+HEAVY = {"scipy", "matplotlib", "PIL", "rich", "typer", "pandas", "transformers", "huggingface_hub"}
 LONGEST = 500
 
 # A room is a folder or a module directly under the package, with the rooms it may know.

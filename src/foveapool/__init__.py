@@ -10,7 +10,7 @@ from foveapool.pooling.moments import ChannelMoments, Moments
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.pooling.scatter import Scatter
 from foveapool.pooling.solve import PoolingReport, pooling_report, solve_pooling, sweep_pooling
-from foveapool.surgery.adapter import load, save
+from foveapool.surgery.adapter import load, push, save
 from foveapool.surgery.capture import capture
 from foveapool.surgery.estimator import ClosedFormPooling
 from foveapool.surgery.find import Downsampling, downsampling_layers
@@ -44,6 +44,7 @@ __all__ = [
     "load",
     "move_stride",
     "pooling_report",
+    "push",
     "replace",
     "restore",
     "restore_stride",

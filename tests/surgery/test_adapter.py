@@ -42,9 +42,9 @@ def test_a_fresh_network_with_the_adapter_gives_the_same_output(tmp_path, mode, 
     assert anatomy(fresh) == before
 
 
-def test_two_files_hold_it_and_one_can_be_read_by_eye(tmp_path):
+def test_two_files_and_a_card_hold_it_and_one_can_be_read_by_eye(tmp_path):
     saved(tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == [CONFIG, WEIGHTS]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["README.md", CONFIG, WEIGHTS]
     config = json.loads((tmp_path / CONFIG).read_text())
     assert config["kind"] == "foveapool adapter"
     assert [layer["names"] for layer in config["layers"]] == [[name] for name in LAYERS]

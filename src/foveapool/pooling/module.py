@@ -70,6 +70,8 @@ class LinearPool2d(nn.Module):
     # The mode of `replace` that it was fitted for, if any, and the maps that its layer read then.
     fitted_for: str | None = None
     read_shape: tuple[int, int] | None = None
+    # What it was fitted on and with which settings, in words, for whoever reads of it.
+    fitted_on: str | None = None
     # The number of channels that it takes, where it is made for one; a mean has one anyway.
     channels: int | None = None
 
@@ -227,6 +229,7 @@ class LinearPool2d(nn.Module):
         )
         layer.train(self.training)
         layer.fitted_for, layer.channels = self.fitted_for, self.channels
+        layer.fitted_on = self.fitted_on
         layer.weight.requires_grad_(self.weight.requires_grad)
         return layer
 

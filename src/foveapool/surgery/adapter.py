@@ -2,7 +2,8 @@
 
 Two files, as PEFT has them: `adapter_config.json` says which layers gave way to what,
 `adapter_model.safetensors` holds the poolings' numbers. The network's own weights stay its owner's
-business; nothing is pickled and no training code is needed to load.
+business; nothing is pickled and no training code is needed to load. A model card, README.md, says
+the same to people.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,20 +30,36 @@ from foveapool.surgery.find import find_pooled_layers, unwrap_network
 from foveapool.surgery.forward import get_module
 from foveapool.surgery.geometry import as_pair, get_stride
 from foveapool.surgery.replace import Change, Replacement, replace
+from foveapool.surgery.sharing import (
+    HUB,
+    check_repository,
+    fetch_adapter,
+    upload_adapter,
+    write_card,
+)
 from foveapool.surgery.wrapper import PooledLayer, check_mode, check_pool, check_stage
 
 # What may stand behind a pooling: a 1x1 convolution in mode `replace`, or in mode `mix`.
 FOLLOWERS = ("project", "mixing")
 
 
-def save(model: nn.Module, folder: str | os.PathLike[str]) -> None:
+def save(
+    model: nn.Module,
+    folder: str | os.PathLike[str],
+    *,
+    data: str | None = None,
+    figures: Mapping[str, object] | None = None,
+) -> None:
     """Writes the replaced layers of a network into a folder; equal poolings are written once.
 
-    The network's own weights are not in it: save these as you always do.
+    The network's own weights are not in it: save these as you always do. A model card, README.md,
+    says what was replaced and what each layer was fitted on; one that you wrote yourself stays.
 
     Args:
         model: A network in which `replace` has put linear poolings.
         folder: Where to; it is made if it is not there.
+        data: For the card: which images these were, in a sentence.
+        figures: For the card: what came of it, such as {"test error, %": 12.8}.
 
     Raises:
         ValueError: If no layer is replaced, or a pooling is no `LinearPool2d`.
@@ -56,6 +75,58 @@ def save(model: nn.Module, folder: str | os.PathLike[str]) -> None:
         0: Conv2d -> replace LinearPool2d((8, 8) -> (4, 4), components=2, trainable=False)
         parameters: 168 -> 0
     """
+    layers = _write_adapter(model, folder)
+    write_card(Path(folder), layers, _name_network(model), data, figures)
+
+
+def push(
+    model: nn.Module,
+    name: str,
+    *,
+    data: str | None = None,
+    figures: Mapping[str, object] | None = None,
+    private: bool = False,
+    message: str = "Save the poolings",
+) -> str:
+    """Saves the replaced layers of a network on the Hugging Face Hub, card included.
+
+    Needs `pip install 'foveapool[hub]'` and a token, as `hf auth login` leaves it. HF_ENDPOINT
+    names another server.
+
+    Args:
+        model: As for `save`.
+        name: The repository, "user/name"; it is made if it is not there.
+        data: As for `save`.
+        figures: As for `save`.
+        private: Whether a repository that is made is for you alone.
+        message: What the commit says.
+
+    Returns:
+        The address of the repository's page; `load(model, "hf://user/name")` reads it.
+
+    Raises:
+        ValueError: If the name is none, or as for `save`.
+        ImportError: If huggingface_hub is not installed.
+
+    Example:
+        >>> push(nn.Sequential(nn.Conv2d(3, 6, 3, 2, 1)), "me/digits")
+        Traceback (most recent call last):
+        ...
+        ValueError: model: got no replaced layer, wanted one at least; call replace first
+    """
+    name = check_repository(name)
+    with tempfile.TemporaryDirectory() as folder:
+        layers = _write_adapter(model, folder)
+        write_card(Path(folder), layers, _name_network(model), data, figures, HUB + name)
+        return upload_adapter(Path(folder), name, private, message)
+
+
+def _name_network(model: nn.Module) -> str:
+    return type(unwrap_network(model)).__name__
+
+
+def _write_adapter(model: nn.Module, folder: str | os.PathLike[str]) -> list[dict[str, Any]]:
+    """Writes what `load` reads; gives the facts of the layers."""
     places = find_pooled_layers(unwrap_network(model))
     if not places:
         raise ValueError("model: got no replaced layer, wanted one at least; call replace first")
@@ -85,6 +156,7 @@ def save(model: nn.Module, folder: str | os.PathLike[str]) -> None:
     facts: dict[str, Any] = {"layers": layers}
     save_tensors(folder / WEIGHTS, "adapter", tensors, facts)
     write_text(folder / CONFIG, json.dumps({"kind": "foveapool adapter", **facts}, indent=1))
+    return layers
 
 
 def _list_tensors(pool: LinearPool2d) -> dict[str, Tensor]:
@@ -112,7 +184,9 @@ def _describe_layer(standin: PooledLayer, pool: LinearPool2d) -> dict[str, Any]:
         "mode": role.mode,
         "in_shape": list(pool.in_shape),
         "out_shape": list(pool.out_shape),
+        "components": pool.components,
         "trainable": pool.trainable,
+        "fitted_on": pool.fitted_on,
         "on_resize": role.on_resize,
         "project": standin.project is not None,
         "original": _identify_layer(standin.original, standin),
@@ -146,17 +220,19 @@ def load(
 
     Args:
         model: The network, with the layers that gave way in the saved one.
-        folder: What `save` wrote.
+        folder: What `save` wrote, or "hf://user/name" for what `push` wrote; "@revision" behind the
+            name is a branch, a tag or a commit.
         optimizer: Loses the parameters that leave and gets those that come.
 
     Returns:
         What was changed.
 
     Raises:
-        FileNotFoundError: If the folder holds no adapter.
+        FileNotFoundError: If the folder or the repository holds no adapter.
         ValueError: If the adapter is damaged or belongs to another network.
     """
-    folder = Path(folder)
+    address = os.fspath(folder)
+    folder = fetch_adapter(address) if address.startswith(HUB) else Path(address)
     for name in (CONFIG, WEIGHTS):
         if not (folder / name).is_file():
             raise FileNotFoundError(f"{folder / name}: no such file, wanted an adapter's folder")
@@ -258,6 +334,7 @@ def _build_pooling(tensors: dict[str, Tensor], layer: dict[str, Any], folder: Pa
         trainable=layer["trainable"],
         dtype=weight.dtype,
     )
+    pool.fitted_on = layer.get("fitted_on")
     if mode != "mix":
         return pool
     stem, sizes = f"mixing.{name}", layer["mixing"]

@@ -393,6 +393,7 @@ class ClosedFormPooling:
         found = self.layers_[layer]
         pool = self.operators_[layer].module(trainable)
         pool.fitted_for, pool.read_shape = self.mode_, found.in_shape
+        pool.fitted_on = self._describe_fit(layer)
         if self.mode_ != "mix":
             return pool
         if self.mixing_start_ == "random":
@@ -406,6 +407,14 @@ class ClosedFormPooling:
         mixed.fitted_for, mixed.read_shape = self.mode_, found.in_shape
         mixed.origin = origin or RANDOM
         return mixed
+
+    def _describe_fit(self, layer: str) -> str:
+        """What a layer was fitted on and how, in words: `save` tells it on."""
+        counts, found = self.scatters_[layer].counts, self.operators_[layer].settings
+        alpha = f"alpha {found.alpha:.4g}" + (f" ({self.alpha})" if self.alpha == "auto" else "")
+        seen = "" if found.window is None else f", a position sees {2 * found.window + 1} wide"
+        samples = f"{int(counts.sum()):,} images of {len(counts)} classes"
+        return f"{layer}: {samples}, {alpha}, {found.norm}{seen}"
 
     def modules(self, trainable: bool = False) -> dict[str, LinearPool2d | MixingPool2d]:
         """Makes modules of all layers' poolings, as `replace` takes them.
