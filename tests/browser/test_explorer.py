@@ -109,6 +109,37 @@ def test_the_pooled_value_is_what_the_layer_gives(explorer):
     assert number(said) == pytest.approx(float(block), rel=0.02)
 
 
+def test_the_address_keeps_the_view(explorer, page):
+    browser = explorer.browser
+    assert "#" not in browser.current_url  # nothing has been chosen yet
+    explorer.find('[data-control="family"]').send_keys(Keys.ARROW_DOWN)
+    explorer.wait_until(lambda: explorer.text("alpha") == "25")
+    explorer.find('[data-control="alpha"]').send_keys(Keys.ARROW_RIGHT)
+    explorer.wait_until(lambda: explorer.text("alpha") == "100")
+    explorer.point(OUTPUT, 3, 1, 4, 4)
+    dark = browser.find_element(By.CSS_SELECTOR, '.theme [value="dark"]')
+    browser.execute_script("arguments[0].click()", dark)
+    wanted = "theme=dark&operator=2&alpha=100&position=4,2"
+    explorer.wait_until(lambda: browser.current_url.endswith(f"page.html#{wanted}"))
+    pictures = [explorer.drawn_weights(component, 8, 8)[0] for component in (0, 1)]
+
+    browser.get("about:blank")
+    browser.get(f"{page.as_uri()}#{wanted}")
+    again = Explorer(browser, None)
+    assert again.place == (3, 1) and again.text("alpha") == "100"
+    assert browser.execute_script("return document.documentElement.dataset.theme") == "dark"
+    assert browser.find_element(By.CSS_SELECTOR, '.theme [value="dark"]').is_selected()
+    for component in (0, 1):
+        np.testing.assert_array_equal(again.drawn_weights(component, 8, 8)[0], pictures[component])
+    # An address that is changed by hand is followed, as far as there is such a view.
+    browser.execute_script("location.hash = 'operator=1&alpha=300&position=8,1'")
+    again.wait_until(lambda: again.text("alpha") == "400" and again.place == (7, 0))
+    browser.execute_script("location.hash = 'theme=<b>&operator=9&alpha=x&position=99,-1'")
+    browser.execute_script("location.hash = 'operator=2'")
+    again.wait_until(lambda: again.text("out-size") == "4 \N{MULTIPLICATION SIGN} 4")
+    assert again.text("alpha") == "400"
+
+
 def test_the_keyboard_is_enough(explorer):
     browser = explorer.browser
     pad = explorer.find('[data-pad="output"]')
@@ -199,10 +230,34 @@ def test_what_lies_beneath_can_be_chosen(explorer):
         return explorer.browser.execute_script(script, explorer.find("canvas[data-component]"))
 
     seen = {colors()}
-    for control, value in (("beneath", "image"), ("beneath", "none"), ("marks", None)):
+    for control, value in (("beneath", "image"), ("beneath", "map"), ("marks", None)):
         explorer.choose(control, value)
         seen.add(colors())
     assert len(seen) == 4
+    said = explorer.find('[data-part="beneath"]')
+    assert said.text.startswith("In gray beneath the colors: the feature map of channel ")
+    explorer.choose("beneath", "none")
+    assert said.text == ""
+
+
+def test_positions_are_discs_and_weights_are_squares(explorer):
+    """Gray discs on the page's own ground beside colored squares: neither is read as the other."""
+    script = """
+        const [canvas, rows] = arguments;
+        const context = canvas.getContext("2d");
+        const cell = canvas.width / rows;
+        const at = (share) => [...context.getImageData(share * cell, share * cell, 1, 1).data];
+        return [at(0.5), at(0.06)];
+    """
+    explorer.choose("scale", "place")
+    explorer.point(OUTPUT, 0, 0, *OUT)
+    explorer.point(OUTPUT, 4, 4, *OUT)  # so that the frame is elsewhere
+    middle, corner = explorer.browser.execute_script(script, explorer.find(OUTPUT), 8)
+    assert middle[3] == 255 and len(set(middle[:3])) <= 3 and corner[3] == 0
+    assert max(middle[:3]) - min(middle[:3]) < 8
+    weights = explorer.find('canvas[data-component="0"]')
+    middle, corner = explorer.browser.execute_script(script, weights, 16)
+    assert middle == corner and middle[3] == 255
 
 
 def test_the_nine_places_lead_there(explorer):

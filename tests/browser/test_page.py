@@ -100,6 +100,34 @@ def test_it_fits_phones_tablets_and_desks(browser, pages, name, scheme):
         assert browser.save_screenshot(str(SHOTS / f"{name}-{width}-{scheme}.png"))
 
 
+def test_it_opens_with_the_result(browser, pages):
+    opened(browser, pages["study"])
+    parts = [
+        browser.find_element(By.CSS_SELECTOR, selector)
+        for selector in (".verdict", ".told", ".result [data-chart] svg", "[data-explorer]")
+    ]
+    assert parts[0].text == "40.3 % \N{RIGHTWARDS ARROW} 22.0 % wrong, five seeds"
+    assert "Of the other poolings, sgd, layer 3: 19.9 %." in parts[1].text
+    words = [each.text for each in browser.find_elements(By.CSS_SELECTOR, ".glossary b")]
+    assert words == ["Pooling", "A component", "Alpha"]
+    above = [
+        browser.execute_script("return arguments[0].getBoundingClientRect().y", p) for p in parts
+    ]
+    assert above[0] < above[1] <= above[3] and above[0] < above[2] < above[3]
+    assert above[2] < 450  # the chart stands beside the words
+
+
+@pytest.mark.parametrize("name", ["example", "study"])
+def test_a_phone_shows_the_weights_on_its_first_screen(browser, pages, name):
+    resize(browser, 390, 664)  # what a phone of 844 pixels leaves beside its bars
+    opened(browser, pages[name])
+    bottoms = browser.execute_script(
+        "return [...document.querySelectorAll('.verdict, [data-pad]')]"
+        ".map((each) => each.getBoundingClientRect().bottom)"
+    )
+    assert len(bottoms) == 4 and max(bottoms) <= 664, bottoms
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("name", ["example", "study", "comparison", "empty"])
 def test_axe_finds_nothing_serious(browser, pages, axe, name, scheme):
@@ -196,3 +224,6 @@ def test_runs_side_by_side_move_together(browser, pages):
     assert first.place == (0, 3) and second.place == (1, 7)
     second.point('[data-pad="output"] canvas', 7, 0, 8, 8)
     assert first.place == (3, 0) and second.place == (7, 0)
+    first.wait_until(
+        lambda: "operator-A=1&alpha-A=25&position-A=4,1&operator-B=1" in browser.current_url
+    )

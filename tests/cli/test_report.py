@@ -74,6 +74,16 @@ def test_the_example_needs_nothing(tmp_path, monkeypatch):
     assert "folder" not in page.words
 
 
+def test_the_browser_is_asked_for_only(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    opened = []
+    monkeypatch.setattr("webbrowser.open", lambda address: bool(opened.append(address)))
+    assert "no browser was found" in told("--example", "--open")
+    assert opened == [(tmp_path / "foveapool-example.html").as_uri()]
+    told("--example")
+    assert len(opened) == 1
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import webbrowser
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -50,11 +51,15 @@ def report_command(
     maps: Annotated[
         bool, typer.Option(help="Lay maps of example images under the weights.")
     ] = True,
+    open_it: Annotated[
+        bool, typer.Option("--open", help="Open the page in the browser when it is written.")
+    ] = False,
     data_root: DataRoot = None,
 ) -> None:
     """Writes one HTML file that tells of a run, and opens without a network.
 
-    It shows what was done, errors beside the paper's, and an explorer of the fitted operators.
+    It opens with the result in words and a chart; an explorer of the fitted operators, all errors
+    beside the paper's and what was done follow.
     """
     with user_errors():
         if example and names:
@@ -75,6 +80,8 @@ def report_command(
         for text in account.missing:
             typer.echo(f"note: {text}", err=True)
     typer.echo(f"written to {written}")
+    if open_it and not webbrowser.open(written.absolute().as_uri()):
+        typer.echo("note: no browser was found to open it in; open the file in one", err=True)
 
 
 def resolve_run(name: Path, runs: Path) -> Path:

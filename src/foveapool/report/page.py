@@ -19,6 +19,7 @@ from foveapool._io import write_text
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.records import Row
 from foveapool.report.examples import Examples
+from foveapool.report.headline import draw_result_chart, make_headline
 from foveapool.report.markup import make_data_element, pack_examples, pack_operator, together
 from foveapool.report.page_sections import letter, make_charts, make_lead, make_sections
 from foveapool.report.run_summary import Curve, RunSummary, group_operators
@@ -33,6 +34,7 @@ SCRIPTS = (
     "readings",
     "overview",
     "explorer",
+    "address",
     "scales",
     "charts",
     "page",
@@ -103,6 +105,8 @@ def make_page(accounts: Sequence[RunSummary], title: str | None = None) -> str:
     title = title or (f"{len(accounts)} runs side by side" if several else accounts[0].title)
     named = [(f"{letter(i)}: " if several else "", each) for i, each in enumerate(accounts)]
     drawn = make_charts(named)
+    result = draw_result_chart(named, drawn.get("errors"))
+    drawn |= {} if result is None else {"result": result}
     # With the line breaks beside the tags, since they count in the hashes.
     style = f"\n{_asset('page.css')}"
     script = "\n" + "\n".join(_asset(f"{name}.js") for name in SCRIPTS)
@@ -123,7 +127,7 @@ def make_page(accounts: Sequence[RunSummary], title: str | None = None) -> str:
         style=style,
         script=script,
         lead=make_lead(accounts),
-        main=together(make_sections(named, drawn)),
+        main=together([*make_headline(named, drawn), *make_sections(named, drawn)]),
         data=make_data_element("page-data", data),
     )
 

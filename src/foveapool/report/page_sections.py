@@ -32,11 +32,13 @@ Named = Sequence[tuple[str, RunSummary]]
 _TOLD = {ERROR, LESS, P_VALUE, "parameters", "multiply-adds an image"}
 _TOLD |= {"seconds a training", "seconds to fit"}
 _HINT = (
-    "Move over the output map: the other maps show how strongly each place of the input counts for "
-    "the chosen one, red for and blue against. The frame is where average pooling would look. "
-    "Arrow keys move too; a click holds the place."
+    "Move over the output map, the gray discs: the colored maps show how strongly each place of "
+    "the input counts for the chosen one, red for and blue against. The frame is where average "
+    "pooling would look. Arrow keys move too; a click holds the place. The address of the page "
+    "keeps what you see: copy it to share it."
 )
 _CAPTIONS = {
+    "result": "Each line is a layer, at the alphas it was fitted with.",
     "errors": "Circles are means, bars deviations over the trials.",
     "alpha": "Each line is a layer and a norm; bars are deviations.",
     "loss": "Lines of one color are trainings that differ in their seed.",
@@ -64,14 +66,15 @@ def make_lead(accounts: Sequence[RunSummary]) -> Markup:
         told = dict(accounts[0].facts)
         names = ("data", "network", "pooling", "recipe")
         parts = [together([told[name]]) for name in names if name in told]
-    return (
-        make_element("p", Markup(" &middot; ".join(parts)), class_="lead") if parts else Markup("")
-    )
+    if not parts:
+        return Markup("")
+    kind = "lead letters" if len(accounts) > 1 else "lead"
+    return make_element("p", Markup(" &middot; ".join(parts)), class_=kind)
 
 
 def make_sections(named: Named, drawn: Mapping[str, Chart]) -> list[Markup]:
     """All sections that have something to tell."""
-    training = [*_figure("loss", drawn), *_figure("test", drawn)]
+    training = [*make_figure("loss", drawn), *make_figure("test", drawn)]
     made = [
         _missing(named),
         _explorers(named),
@@ -114,7 +117,7 @@ def _explorers(named: Named) -> Markup | None:
     return _section("explore", "Explore the pooling", hint, make_element("div", runs, class_=kind))
 
 
-def _figure(name: str, drawn: Mapping[str, Chart]) -> list[Markup]:
+def make_figure(name: str, drawn: Mapping[str, Chart]) -> list[Markup]:
     """A place for a chart, if it is to be drawn, with its words."""
     if name not in drawn:
         return []
@@ -122,7 +125,7 @@ def _figure(name: str, drawn: Mapping[str, Chart]) -> list[Markup]:
     shown: list[dict[str, Any]] = chart["lines"] if chart["kind"] == "dots" else chart["series"]
     caption = f"{chart['title'][0].upper()}{chart['title'][1:]}."
     if len(shown) > 1:
-        caption += f" {_CAPTIONS[name]}"
+        caption += f" {_CAPTIONS['errors' if chart['kind'] == 'dots' else name]}"
     if any(each.get("paper") for each in shown):
         caption += " Diamonds are the paper's."
     return [make_element("figure", make_element("figcaption", caption), data_chart=name)]
@@ -130,7 +133,9 @@ def _figure(name: str, drawn: Mapping[str, Chart]) -> list[Markup]:
 
 def _errors(named: Named, drawn: Mapping[str, Chart]) -> Markup | None:
     content: list[Markup] = []
-    figures = [*_figure("errors", drawn), *_figure("alpha", drawn)]
+    # A page of few settings opens with the chart of their errors.
+    figures = [*(make_figure("errors", drawn) if "result" in drawn else [])]
+    figures += make_figure("alpha", drawn)
     if figures:
         content.append(make_element("div", figures, class_="charts"))
     letters = int(len(named) > 1)

@@ -40,12 +40,45 @@ function dash(i) {
 
 // ---- dots: for each setting its words, then its error and the paper's on one scale ----
 
-const NARROW = 480;
+const LETTER = 6.8; // the mean width of a letter of a name, in pixels
+const NAME_LINE = 17;
+
+/** Words in lines of no more letters than fit, each no shorter than its longest word. */
+function wrappedWords(text, most) {
+  const found = [""];
+  for (const word of text.split(" ")) {
+    const longer = found.at(-1) ? `${found.at(-1)} ${word}` : word;
+    if (longer.length <= most || !found.at(-1)) found[found.length - 1] = longer;
+    else found.push(word);
+  }
+  return found;
+}
+
+/** The name of a line over its dots, its numbers behind it or, where there is no room, below. */
+function nameOf(each, width, top) {
+  const most = Math.floor(width / LETTER);
+  const words = wrappedWords(each.name, most);
+  const value = errorWords(each);
+  const isBeside = words.at(-1).length + value.length + 3 <= most;
+  const [first, ...more] = words.map((text, i) => (i ? { text, x: 0, dy: NAME_LINE } : { text }));
+  const beside = isBeside ? { dx: 10 } : { x: 0, dy: NAME_LINE };
+  const element = svg("text", { class: "name", x: 0, y: top, text: first.text });
+  element.append(
+    ...more.map((line) => svg("tspan", line)),
+    svg("tspan", { class: "value", ...beside, text: value }),
+  );
+  return { element, bottom: top + NAME_LINE * (words.length - (isBeside ? 1 : 0)) };
+}
 
 function dots(spec, width) {
-  const narrow = width < NARROW;
-  const step = narrow ? 64 : 46;
-  const height = spec.lines.length * step + ROOM.bottom;
+  let foot = 20;
+  const names = spec.lines.map((each) => {
+    const name = nameOf(each, width, foot);
+    foot = name.bottom + 46;
+    return name;
+  });
+  foot -= 14;
+  const height = foot + ROOM.bottom - 6;
   const drawing = frameOf(spec, width, height);
   const ends = ({ mean, deviation }) => [mean - (deviation ?? 0), mean + (deviation ?? 0)];
   const all = spec.lines.flatMap((each) => [
@@ -53,7 +86,6 @@ function dots(spec, width) {
     ...(each.paper ? ends(each.paper) : []),
   ]);
   const x = scaleOf(all, false, 8, width - ROOM.right, Math.max(3, width / 120));
-  const foot = height - ROOM.bottom + 6;
   for (const tick of x.ticks) {
     drawing.append(
       svg("line", { class: "grid", x1: x.at(tick), x2: x.at(tick), y1: 0, y2: foot }),
@@ -76,16 +108,8 @@ function dots(spec, width) {
     }),
   );
   spec.lines.forEach((each, i) => {
-    const top = i * step + 20;
-    const beside = narrow ? { x: 0, dy: 17 } : { dx: 10 };
-    drawing.append(
-      svg(
-        "text",
-        { class: "name", x: 0, y: top, text: each.name },
-        svg("tspan", { class: "value", ...beside, text: errorWords(each) }),
-      ),
-    );
-    const y = top + step - 33;
+    drawing.append(names[i].element);
+    const y = names[i].bottom + 13;
     if (each.paper) drawing.append(dot(x, y, each.paper, "paper"));
     drawing.append(dot(x, y, each, hue(each.hue)));
   });

@@ -4,11 +4,12 @@
 const PAUSE = 350; // ms without a move before a moving mouse is read out
 
 class Explorer {
-  /** families: packed operators and examples; peers: the explorers that move along. */
-  constructor(families, peers, name) {
+  /** families: packed operators and examples; peers: those that move along; changed(): tell it. */
+  constructor(families, peers, name, changed) {
     this.families = families;
     this.peers = peers;
     this.name = name;
+    this.changed = changed;
     this.root = document.getElementById("explorer").content.firstElementChild.cloneNode(true);
     this.state = {
       family: 0,
@@ -16,7 +17,7 @@ class Explorer {
       place: 0,
       image: 0,
       channel: 0,
-      beneath: "map",
+      beneath: "none",
       strength: 0.6,
       scale: "operator",
       marks: false,
@@ -88,10 +89,10 @@ class Explorer {
     on("marks", (control) => (state.marks = control.checked));
   }
 
-  /** After a change of family: the stop whose alpha is nearest to the one seen before. */
-  nearestAlpha() {
+  /** The stop whose alpha is nearest to the one asked for, or to the one seen before. */
+  nearestAlpha(asked = this.operator?.alpha ?? 1) {
     const power = (alpha) => Math.log(Math.max(alpha, 1e-9)); // alpha may be 0
-    const seen = power(this.operator?.alpha ?? 1);
+    const seen = power(asked);
     const distances = this.family.operators.map((each) => Math.abs(power(each.alpha) - seen));
     return distances.indexOf(Math.min(...distances));
   }
@@ -177,6 +178,34 @@ class Explorer {
     fillSelect(this.part("control", "quantity"), options, state.quantity);
   }
 
+  // ---- the view: what the address of the page keeps, counted from 1 as people read it ----
+
+  get view() {
+    const { operator, state } = this;
+    const row = Math.floor(state.place / operator.outWidth);
+    const column = state.place % operator.outWidth;
+    const position = `${row + 1},${column + 1}`;
+    return { operator: state.family + 1, alpha: operator.alpha, position };
+  }
+
+  /** Goes to a view; what it does not say, or what is not there, stays as it is. */
+  async open({ operator, alpha, position }) {
+    const { state } = this;
+    const asked = Number(alpha ?? NaN);
+    const family = Number(operator) - 1;
+    if (this.families[family]) {
+      state.family = family;
+      this.part("control", "family").value = family;
+      state.alpha = this.operator ? this.nearestAlpha() : middleOf(this.family.operators);
+    }
+    if (asked >= 0) state.alpha = this.nearestAlpha(asked);
+    await this.show();
+    const [row, column] = (position ?? "").split(",").map((each) => Number(each) - 1);
+    const within = (each, count) => Number.isInteger(each) && each >= 0 && each < count;
+    const { outHeight, outWidth } = this.operator;
+    if (within(row, outHeight) && within(column, outWidth)) this.go(row * outWidth + column);
+  }
+
   // ---- moving ----
 
   share(operator) {
@@ -240,6 +269,7 @@ class Explorer {
     this.part("value", "held").hidden = !state.held;
     this.say("strength", `${Math.round(100 * state.strength)} %`);
     this.limit = state.scale === "place" ? operator.strongest(state.place) : operator.limit;
+    this.part("part", "beneath").textContent = beneathWords(this);
     this.map = this.examples?.map(state.image, state.channel) ?? null;
     this.level = this.examples ? operator.mean[this.examples.channels[state.channel]] : 0;
     paintOutput(this);
@@ -265,6 +295,7 @@ class Explorer {
 
   /** For those who listen: at once after a key, after a pause when the mouse moves on and on. */
   readOut(atOnce) {
+    this.changed();
     clearTimeout(this.pause);
     this.pause = setTimeout(() => this.say("live", readingWords(this)), atOnce ? 0 : PAUSE);
   }

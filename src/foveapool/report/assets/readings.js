@@ -52,6 +52,14 @@ function paintWeights(explorer, pad, component) {
   });
 }
 
+/** What lies beneath the colors, so that it is not read as weights. */
+function beneathWords({ examples, state }) {
+  if (!examples || state.beneath === "none") return "";
+  if (state.beneath === "image") return "Beneath the colors: the image.";
+  const channel = examples.channels[state.channel] + 1;
+  return `In gray beneath the colors: the feature map of channel ${channel}.`;
+}
+
 function picturesBeneath({ examples, operator, state, map }) {
   if (!examples || state.beneath === "none") return null;
   if (state.beneath === "image") return examples.picture(state.image);
@@ -95,12 +103,18 @@ function paintOutput(explorer) {
   const values = quantities(explorer);
   const colors = ramp();
   const [low, high] = extent(values);
-  const shades = pixels(operator.outHeight, operator.outWidth, (i) =>
-    shade((values[i] - low) / (high - low || 1), colors),
-  );
   const [top, left] = output.at;
+  // Discs, so that no one takes these values for weights, which are squares.
   output.draw((context, width, height, density) => {
-    context.drawImage(shades, 0, 0, width, height);
+    const [x, y] = [width / operator.outWidth, height / operator.outHeight];
+    values.forEach((value, i) => {
+      if (!Number.isFinite(value)) return;
+      const middle = [(i % operator.outWidth) + 0.5, Math.floor(i / operator.outWidth) + 0.5];
+      context.fillStyle = css(shade((value - low) / (high - low || 1), colors).slice(0, 3));
+      context.beginPath();
+      context.arc(middle[0] * x, middle[1] * y, 0.44 * Math.min(x, y), 0, 2 * Math.PI);
+      context.fill();
+    });
     const cell = { top, left, bottom: top + 1, right: left + 1 };
     output.frame(context, cell, { line: "#ffc933", halo: "#1d1d1b" }, 2 * density);
   });
