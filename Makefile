@@ -5,7 +5,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-browser lint format docs docs-serve demo study wheel results bench clean
+.PHONY: help setup test test-browser test-soak soak lint format docs docs-serve demo study wheel results bench clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s  %s\n", $$1, $$2}' Makefile
@@ -32,6 +32,14 @@ test: $(READY) ## run the tests and the examples in docstrings; PYTEST_OPTIONS="
 test-browser: export FOVEAPOOL_BROWSER := required
 test-browser: $(READY) ## open the report page in Chromium (.ci/install-browser brings it on Debian)
 	$(BIN)/python -m pytest -m browser tests/browser
+
+# Kills, hostile files and clusters: what takes too long for every change.
+test-soak: $(READY) ## run the tests that take minutes, in their short form
+	$(BIN)/python -m pytest -m soak
+
+soak: export FOVEAPOOL_SOAK := 1
+soak: $(READY) ## the same for as long as it takes
+	$(BIN)/python -m pytest -m soak
 
 lint: $(READY) ## check style, layout and types
 	$(BIN)/ruff check .

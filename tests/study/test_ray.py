@@ -4,14 +4,20 @@ import os
 import signal
 import threading
 import time
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 
 from foveapool.runs import Runs
-from foveapool.study.engine import Engine, RayWorkers, _unwrap_ray_error
+from foveapool.study import ray_workers
+from foveapool.study.engine import Engine
+from foveapool.study.parcels import write_files
+from foveapool.study.ray_workers import RayWorkers, SharedRayWorkers, unwrap_ray_error
 from foveapool.study.worker import run_training
+from foveapool.training.checkpoint import CHECKPOINT
 from foveapool.training.metrics import METRICS
 
 from .small import CPU, training
@@ -20,15 +26,16 @@ LONG = training(epochs=20)
 FITTED = training(("closed-form", 3), epochs=20)
 
 
-@pytest.fixture
-def workers(monkeypatch):
-    pytest.importorskip("ray", reason="ray is an extra and not installed")
-    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    workers = RayWorkers(cpus=1)
-    yield workers
-    workers.close()
+@pytest.fixture(scope="module")
+def cluster():
+    ray = pytest.importorskip("ray", reason="ray is an extra and not installed")
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        environment.setenv("RAY_AUTH_MODE", "disabled")
+        environment.delenv("RAY_ADDRESS", raising=False)
+        ray.init(log_to_driver=False, include_dashboard=False)
+        yield
+        ray.shutdown()
 
 
 @pytest.fixture
@@ -39,9 +46,11 @@ def one_thread():
     torch.set_num_threads(threads)
 
 
+@pytest.mark.soak
 def test_a_worker_killed_in_the_middle_of_its_training_changes_nothing(
-    tmp_path, workers, one_thread
+    tmp_path, cluster, one_thread
 ):
+    workers = SharedRayWorkers(cpus=1)
     runs, killed = Runs(tmp_path / "killed"), []
 
     def kill():
@@ -67,9 +76,68 @@ def test_a_worker_killed_in_the_middle_of_its_training_changes_nothing(
     assert "Traceback" not in str(caught.value)
 
 
+def test_what_a_training_needs_and_makes_travels(tmp_path, cluster, one_thread):
+    runs, calm = Runs(tmp_path / "runs"), Runs(tmp_path / "calm")
+    workers = RayWorkers(cpus=1)
+    found = Engine(runs, CPU, workers).run([FITTED])
+    workers.close()
+    calmly = {each.name: run_training(each, calm, CPU) for each in (LONG, FITTED)}
+    for each in (LONG, FITTED):
+        wanted, result = calmly[each.name], found[each.name]
+        assert (result["error"], result["loss"]) == (wanted["error"], wanted["loss"])
+        files, theirs = (
+            {path.name for path in folder.folder(each.name).iterdir()} for folder in (runs, calm)
+        )
+        assert files == theirs - {"lock", "fit.lock"}
+
+
+@pytest.mark.soak
+def test_a_worker_that_dies_goes_on_from_the_checkpoint_that_it_sent(tmp_path, cluster, one_thread):
+    runs, calm = Runs(tmp_path / "killed"), Runs(tmp_path / "calm")
+    long = training(epochs=300)
+    sent, said = [], []
+    metrics = runs.folder(long.name) / METRICS
+
+    def kill():
+        # A checkpoint is written every five seconds.
+        while not (runs.folder(long.name) / CHECKPOINT).exists():
+            time.sleep(0.01)
+        sent.append(metrics.read_text().splitlines())
+        for path in Path("/proc").glob("[0-9]*/cmdline"):
+            with suppress(OSError):
+                if path.read_bytes().startswith(b"ray::_work_apart"):
+                    os.kill(int(path.parent.name), signal.SIGKILL)
+
+    thread = threading.Thread(target=kill, daemon=True)
+    thread.start()
+    runs.say = said.append
+    workers = RayWorkers(cpus=1, send_seconds=0.2)
+    found = Engine(runs, CPU, workers).run([long])[long.name]
+    workers.close()
+    assert any("it goes on from what was sent last" in each for each in said)
+    wanted = run_training(long, calm, CPU)
+    assert (found["error"], found["loss"]) == (wanted["error"], wanted["loss"])
+    # The epochs before it died have the times that they took then.
+    assert len(sent[0]) > 8
+    assert metrics.read_text().splitlines()[:8] == sent[0][:8]
+
+
+def test_files_from_a_worker_stay_in_their_folder(tmp_path):
+    for name in ("trainings/../../other/result.json", "result.json", "studies/a/rows.csv"):
+        with pytest.raises(ValueError, match="wanted a file of a training"):
+            write_files(tmp_path, "a", {name: b""})
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_machine_that_does_not_see_the_shared_folder_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(ray_workers, "SEEN_SECONDS", 0.0)
+    with pytest.raises(FileNotFoundError, match="leave out --shared, and results travel"):
+        ray_workers._work_shared(LONG, tmp_path, CPU, "nonce")
+
+
 def test_workers_that_always_die_are_told_of_in_plain_words():
     exceptions = pytest.importorskip("ray.exceptions", reason="ray is an extra and not installed")
-    error = _unwrap_ray_error(exceptions.WorkerCrashedError(), LONG)
+    error = unwrap_ray_error(exceptions.WorkerCrashedError(), LONG)
     assert isinstance(error, ChildProcessError) and "memory enough" in str(error)
 
 

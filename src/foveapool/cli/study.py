@@ -25,12 +25,12 @@ from foveapool.study.engine import (
     Engine,
     FinishedTraining,
     ProcessWorkers,
-    RayWorkers,
     SerialWorkers,
     Workers,
 )
 from foveapool.study.preflight import check_disk_space, check_images, make_plan
 from foveapool.study.presets import parse_changes, preset_titles, read_preset
+from foveapool.study.ray_workers import SEND_SECONDS, RayWorkers, SharedRayWorkers
 from foveapool.study.runner import conduct_study, make_partial_tables
 from foveapool.study.spec import ExecutionOptions
 from foveapool.study.study import Study, Tables
@@ -55,6 +55,13 @@ def study_command(
     cpus: Annotated[float, typer.Option(help="With ray: cores for each training.")] = 1.0,
     gpus: Annotated[float, typer.Option(help="With ray: GPUs for each, such as 0.25.")] = 0.0,
     address: Annotated[str | None, typer.Option(help="With ray: the cluster's address.")] = None,
+    shared: Annotated[
+        bool, typer.Option(help="With ray: all machines see the folder of runs and write to it.")
+    ] = False,
+    send_seconds: Annotated[
+        float,
+        typer.Option(help="With ray, without --shared: how often checkpoints come back.", min=0.1),
+    ] = SEND_SECONDS,
     change: Annotated[
         list[str] | None,
         typer.Option(
@@ -117,10 +124,10 @@ def study_command(
             )
         # What is broken into lines, a path above all, cannot be searched for.
         say = functools.partial(console.print, soft_wrap=True)
-        shared = None if known is None else KnownTrainings(known, say, find_fault)
-        if shared is not None and not (dry_run or partial):
-            shared.check_writable()
-        folder = Runs(runs, say, shared)
+        finished = None if known is None else KnownTrainings(known, say, find_fault)
+        if finished is not None and not (dry_run or partial):
+            finished.check_writable()
+        folder = Runs(runs, say, finished)
         # A second layer is fitted on networks that the first search trained.
         second = any(search.second_layer for study in studies for search in study.searches)
         means = ExecutionOptions(device, compile, data_root, keep or second)
@@ -145,10 +152,16 @@ def study_command(
                 check_images(study, means)
         if dry_run:
             return
-        workers = RayWorkers(cpus, gpus, address) if engine == "ray" else _local(count)
+        workers: Workers
+        if engine == "local":
+            workers = SerialWorkers() if count == 1 else ProcessWorkers(count)
+        elif shared:
+            workers = SharedRayWorkers(cpus, gpus, address)
+        else:
+            workers = RayWorkers(cpus, gpus, address, send_seconds)
         try:
             for study in studies:
-                _conduct(study, folder, means, workers, results, console, shared)
+                _conduct(study, folder, means, workers, results, console, finished)
         except KeyboardInterrupt:
             console.print("interrupted: what is finished stays, and the same command goes on")
             raise
@@ -156,12 +169,8 @@ def study_command(
             try:
                 workers.close()
             finally:
-                if shared is not None:
-                    shared.close()
-
-
-def _local(count: int) -> Workers:
-    return SerialWorkers() if count == 1 else ProcessWorkers(count)
+                if finished is not None:
+                    finished.close()
 
 
 def _conduct(

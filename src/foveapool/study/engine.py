@@ -30,9 +30,12 @@ MOST_BREAKDOWNS = 3
 
 
 class Workers(Protocol):
-    """Those who train: `at_once` is how many trainings they can have in hand."""
+    """Those who train."""
 
-    at_once: int
+    @property
+    def at_once(self) -> int:
+        """How many trainings they can have in hand."""
+        ...
 
     def submit(
         self, training: TrainingSpec, runs: Path, means: ExecutionOptions
@@ -266,71 +269,3 @@ def _begin_worker(threads: int) -> None:
         os._exit(1)
 
     threading.Thread(target=follow, daemon=True).start()
-
-
-RETRIES = 3
-
-
-class RayWorkers:
-    """Tasks of Ray with `cpus` cores and `gpus` GPUs each; a share such as 0.25 of a GPU is fine.
-
-    Joins the cluster at `address`, or the one that RAY_ADDRESS names, or starts one here.
-    """
-
-    def __init__(self, cpus: float = 1, gpus: float = 0, address: str | None = None) -> None:
-        try:
-            import ray
-        except ImportError as error:
-            raise ImportError(
-                "ray: not installed; pip install 'foveapool[ray]', or use --engine local"
-            ) from error
-        self._joined = not ray.is_initialized()
-        if self._joined:
-            ray.init(address=address, log_to_driver=False, include_dashboard=False)
-        if gpus and not ray.cluster_resources().get("GPU"):
-            raise ValueError(f"gpus: got {gpus:g} for each training, but Ray's cluster has none")
-        # Ray gives torch as many threads as the task has cores.
-        self._task = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=RETRIES)(work_on)
-        self._shutdown = ray.shutdown
-        self.at_once = 1_000_000  # Ray knows better what it can hold
-
-    def submit(
-        self, training: TrainingSpec, runs: Path, means: ExecutionOptions
-    ) -> Future[Outcome]:
-        """Gives the training to the cluster."""
-        answer: Future[Outcome] = Future()
-        answer.set_running_or_notify_cancel()
-
-        def pass_on(asked: Future[Outcome]) -> None:
-            error = asked.exception()
-            if error is None:
-                answer.set_result(asked.result())
-            else:
-                answer.set_exception(_unwrap_ray_error(error, training))
-
-        # A machine of the cluster may stand in another folder.
-        asked = self._task.remote(training, runs.absolute(), means).future()
-        asked.add_done_callback(pass_on)
-        return answer
-
-    def mend(self) -> None:
-        """Ray mends itself."""
-
-    def close(self) -> None:
-        """Leaves the cluster, unless it was joined by whoever called."""
-        if self._joined:
-            self._shutdown()
-
-
-def _unwrap_ray_error(error: BaseException, training: TrainingSpec) -> BaseException:
-    """The worker's own error, out of Ray's account of where it happened."""
-    from ray.exceptions import RayError, RayTaskError
-
-    if isinstance(error, RayTaskError) and isinstance(error.cause, Exception):
-        return error.cause
-    if isinstance(error, RayError):
-        return ChildProcessError(
-            f"{training.name}: its workers died {RETRIES + 1} times ({error}); is there memory "
-            "enough? Start again with more cores for each: what is finished stays"
-        )
-    return error
