@@ -190,6 +190,25 @@ def hold_lock(path: Path, wait: bool = False) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def hold_folder(folder: Path) -> Iterator[None]:
+    """Holds a folder for a moment, to write to; others wait, and nothing is left of the lock."""
+    path = folder / ".lock"
+    held = False
+    while not held:
+        with open(path, "a+") as file:
+            lock_file(file)
+            # Whoever held it before has removed it: those who come now lock another file.
+            with suppress(FileNotFoundError):
+                held = os.path.samestat(os.fstat(file.fileno()), os.stat(path))
+            if held:
+                try:
+                    yield
+                finally:
+                    with suppress(PermissionError):  # Windows removes no open file
+                        path.unlink()
+
+
 # Windows knows no shared locks: who shares one holds any of these bytes, who is alone all of them.
 # They lie behind all that a file holds, since a locked byte cannot be read there.
 _FIRST_BYTE, _BYTES = 1 << 30, 64

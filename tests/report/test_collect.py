@@ -1,5 +1,6 @@
 """Accounts of runs: of finished ones all, of others what is there, of what is none an error."""
 
+import dataclasses
 import json
 import math
 import os
@@ -225,6 +226,23 @@ def test_examples_are_made_once_and_kept_beside_the_operator(tmp_path):
     assert first.families[0].examples.labels == again.families[0].examples.labels == ("even", "odd")
     kept = Examples.load(get_examples_path(asked[0]))
     assert (kept.maps == first.families[0].examples.maps).all()
+
+
+def test_examples_of_the_operator_that_was_there_before_are_made_again(tmp_path):
+    path = tmp_path / "operator-3.safetensors"
+    operator().save(path)
+    asked = []
+
+    def maps_before(path):
+        asked.append(path)
+        images = torch.zeros(8, 3, 4, 4, dtype=torch.uint8)
+        return images, torch.rand(8, 6, 8, 10), torch.arange(8) % 2, ("even", "odd")
+
+    add_examples(summarize_run(tmp_path), maps_before)
+    dataclasses.replace(operator(), mean=operator().mean + 1).save(path)
+    assert summarize_run(tmp_path).families[0].examples is None
+    add_examples(summarize_run(tmp_path), maps_before)
+    assert len(asked) == 2 and summarize_run(tmp_path).families[0].examples is not None
 
 
 def test_why_there_are_no_examples_is_said(tmp_path):

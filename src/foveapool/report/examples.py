@@ -6,10 +6,12 @@ room does not know: it chooses among maps that it is given.
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -28,6 +30,7 @@ class Examples:
         maps: float16 (n, c, h, w), what the pooling is given.
         labels: The names of the classes, (n,).
         channels: Which ones of all channels these are, (c,).
+        means: `digest_means` of the operator that they were made for; nothing if that is not known.
 
     Raises:
         ValueError: If the sizes do not belong together.
@@ -42,6 +45,7 @@ class Examples:
     maps: Tensor
     labels: tuple[str, ...]
     channels: tuple[int, ...]
+    means: str = ""
 
     def __post_init__(self) -> None:
         images, maps = self.images, self.maps
@@ -72,7 +76,8 @@ class Examples:
             ...     Examples.load(f"{folder}/examples.safetensors").labels
             ('cat',)
         """
-        facts = {"labels": list(self.labels), "channels": list(self.channels)}
+        facts: dict[str, Any] = {"labels": list(self.labels), "channels": list(self.channels)}
+        facts |= {"means": self.means} if self.means else {}
         tensors = {"images": self.images, "maps": self.maps.half()}
         save_tensors(path, "examples", tensors, facts)
 
@@ -88,7 +93,21 @@ class Examples:
         """
         tensors, header = load_tensors(path, "examples")
         labels, channels = header["labels"], header["channels"]
-        return cls(tensors["images"], tensors["maps"], tuple(labels), tuple(channels))
+        return cls(
+            tensors["images"],
+            tensors["maps"],
+            tuple(labels),
+            tuple(channels),
+            header.get("means", ""),
+        )
+
+
+def digest_means(means: Tensor) -> str:
+    """Tells by the channels' means whether two operators, or examples, are of one network's maps.
+
+    An operator may have been saved over one of another network, whose examples lie there still.
+    """
+    return hashlib.sha256(means.detach().cpu().double().numpy().tobytes()).hexdigest()
 
 
 def get_examples_path(operator: Path) -> Path:

@@ -18,7 +18,7 @@ from foveapool.pooling.module import LinearPool2d, default_center
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.pooling.storage import ADAPTER_CONFIG, ADAPTER_WEIGHTS, FIT_NOTE, load_tensors
 from foveapool.report.describe import TrainingFolder, describe_poolings
-from foveapool.report.examples import Examples, choose_examples, get_examples_path
+from foveapool.report.examples import Examples, choose_examples, digest_means, get_examples_path
 from foveapool.report.run_summary import (
     NO_OPERATOR,
     Family,
@@ -55,6 +55,7 @@ def add_examples(account: RunSummary, maps_before: Callable[[Path], Maps]) -> Ru
                         f"the network's maps are {tuple(examples.maps.shape[2:])}, the operator's "
                         f"{each.operators[0].in_shape}"
                     )
+                examples = replace(examples, means=digest_means(each.operators[0].mean))
                 examples.save(get_examples_path(each.path))
                 each = replace(each, examples=examples)
             except (OSError, ValueError, ImportError) as error:

@@ -12,7 +12,7 @@ from pathlib import Path
 from foveapool.labels import DEFAULTS
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.records import Row
-from foveapool.report.examples import Examples
+from foveapool.report.examples import Examples, digest_means
 
 NO_OPERATOR = "No operator"  # begins what is said of an account in which one is missing
 # Settings of an operator that go without saying.
@@ -112,8 +112,8 @@ def make_family(
 
 
 def fits_operator(examples: Examples | None, operator: PoolingOperator) -> bool:
-    """Whether the examples' maps are what the operator pools."""
-    if examples is None:
+    """Whether the examples' maps are what the operator pools, of its network if that is known."""
+    if examples is None or examples.means not in ("", digest_means(operator.mean)):
         return False
     shape = operator.in_shape if len(operator.in_shape) > 1 else (1, *operator.in_shape)
     return tuple(examples.maps.shape[2:]) == shape and max(examples.channels) < len(operator.mean)

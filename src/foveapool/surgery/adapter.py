@@ -1,7 +1,8 @@
 """The replaced layers of a network as a small adapter on disk.
 
 Two files, as PEFT has them: `adapter_config.json` says which layers gave way to what,
-`adapter_model.safetensors` holds the poolings' numbers. The network's own weights stay its owner's
+`adapter_model.safetensors` says it too and holds the poolings' numbers. It decides: whoever is
+killed between the two files has saved the new adapter. The network's own weights stay its owner's
 business; nothing is pickled and no training code is needed to load. A model card, README.md, says
 the same to people.
 """
@@ -9,6 +10,7 @@ the same to people.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import os
 import tempfile
@@ -20,7 +22,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from foveapool._io import make_folder, read_json, write_text
+from foveapool._io import clear_leftovers, hold_folder, make_folder, read_json, write_text
 from foveapool.pooling.mixing import ChannelMixing, MixingPool2d
 from foveapool.pooling.module import LinearPool2d
 from foveapool.pooling.storage import ADAPTER_CONFIG as CONFIG
@@ -31,6 +33,7 @@ from foveapool.surgery.forward import get_module
 from foveapool.surgery.geometry import as_pair, get_stride
 from foveapool.surgery.replace import Change, Replacement, replace
 from foveapool.surgery.sharing import (
+    FILES,
     HUB,
     check_repository,
     fetch_adapter,
@@ -154,8 +157,13 @@ def _write_adapter(model: nn.Module, folder: str | os.PathLike[str]) -> list[dic
                 tensors |= {f"{part}.{names[0]}.{k}": v for k, v in state.items()}
         layers.append({"names": names, "pool": key, **_describe_layer(standin, pool)})
     facts: dict[str, Any] = {"layers": layers}
-    save_tensors(folder / WEIGHTS, "adapter", tensors, facts)
-    write_text(folder / CONFIG, json.dumps({"kind": "foveapool adapter", **facts}, indent=1))
+    config = json.dumps({"kind": "foveapool adapter", **facts}, indent=1)
+    with hold_folder(folder):
+        for name in FILES:
+            clear_leftovers(folder / name)
+        before = {"replaces": _digest_config(folder)} if (folder / CONFIG).is_file() else {}
+        save_tensors(folder / WEIGHTS, "adapter", tensors, facts | before)
+        write_text(folder / CONFIG, config)
     return layers
 
 
@@ -238,7 +246,9 @@ def load(
             raise FileNotFoundError(f"{folder / name}: no such file, wanted an adapter's folder")
     tensors, header = load_tensors(folder / WEIGHTS, "adapter")
     layers = header["layers"]
-    if _read_config(folder / CONFIG) != layers:
+    # The older one, where whoever saved this adapter over it was killed before its last step.
+    is_older = header.get("replaces") == _digest_config(folder)
+    if not is_older and _read_config(folder / CONFIG) != layers:
         raise ValueError(
             f"{folder}: {CONFIG} and {WEIGHTS} belong to different adapters; save it again"
         )
@@ -265,6 +275,11 @@ def load(
             state = {k: tensors[f"{stem}.{k}"] for k in project.state_dict()}
             project.load_state_dict(state)
     return Replacement(tuple(changes), (sizes[0], sizes[-1]))
+
+
+def _digest_config(folder: Path) -> str:
+    with open(folder / CONFIG, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _read_config(path: Path) -> Any:

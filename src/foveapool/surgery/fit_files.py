@@ -11,17 +11,26 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 from torch import nn
 
-from foveapool._io import hold_lock, make_folder, read_json, write_text
+from foveapool._io import (
+    clear_leftovers,
+    hold_folder,
+    hold_lock,
+    make_folder,
+    read_json,
+    write_text,
+)
 from foveapool._stored_names import from_stored, to_stored
 from foveapool.pooling.accumulate import ScatterAccumulator
 from foveapool.pooling.least_squares import Mixing, MixingSums
@@ -37,6 +46,10 @@ from foveapool.surgery.settings import MixingStart
 from foveapool.surgery.wrapper import Mode
 
 FORMAT_VERSION = 1
+_KINDS = ("scatter", "operator", "mixing")
+_FILE = re.compile(rf"({'|'.join(_KINDS)})-\d+\.safetensors")
+# Names the files of a fit that is being written, for who comes after a process that was killed.
+_BEGUN = ".begun.json"
 
 
 @dataclass(frozen=True)
@@ -54,41 +67,61 @@ class FitState:
 
 
 def write_fit(folder: Path, kept: FitState) -> None:
-    """Puts a fit into a folder, in the place of one that may be there."""
-    scatters, operators = (
-        _name_files("scatter", kept.scatters),
-        _name_files("operator", kept.operators),
-    )
-    mixings = _name_files("mixing", kept.mixings)
-    facts: dict[str, Any] = {
-        "kind": "foveapool estimator",
-        "format_version": FORMAT_VERSION,
-        "settings": to_stored(kept.settings),
-        "mode": kept.mode,
-        "seconds": kept.seconds,
-        "layers": [asdict(found) for found in kept.layers.values()],
-        "scatters": scatters,
-        "operators": operators,
-    }
-    if kept.mode == "mix":
-        facts |= {"mixing": kept.mixing, "mixings": mixings}
-    text = json.dumps(facts, indent=1)  # before anything of an older fit goes
+    """Puts a fit into a folder, in the place of one that may be there.
+
+    Its files have names that no file there has, and the note that names them is moved into place
+    last: whoever is killed leaves the old fit or the new one.
+    """
     make_folder(folder, "a fit")
-    older = _list_noted_files(folder / FIT_NOTE)
-    # Gone first, written last and in one move: a folder with this file is complete.
-    (folder / FIT_NOTE).unlink(missing_ok=True)
-    written: list[tuple[dict[str, str], Mapping[str, Any]]] = [
-        (scatters, kept.scatters),
-        (operators, kept.operators),
-        (mixings, kept.mixings),
-    ]
-    for files, values in written:
-        for file, value in {files[name]: value for name, value in values.items()}.items():
+    with hold_folder(folder):
+        older = _list_noted_files(folder / FIT_NOTE)
+        _remove_unfinished(folder, older)
+        values: list[Mapping[str, Any]] = [kept.scatters, kept.operators, kept.mixings]
+        scatters, operators, mixings = (
+            _name_files(kind, each, folder) for kind, each in zip(_KINDS, values, strict=True)
+        )
+        facts: dict[str, Any] = {
+            "kind": "foveapool estimator",
+            "format_version": FORMAT_VERSION,
+            "settings": to_stored(kept.settings),
+            "mode": kept.mode,
+            "seconds": kept.seconds,
+            "layers": [asdict(found) for found in kept.layers.values()],
+            "scatters": scatters,
+            "operators": operators,
+        }
+        if kept.mode == "mix":
+            facts |= {"mixing": kept.mixing, "mixings": mixings}
+        text = json.dumps(facts, indent=1)
+        new = {
+            files[name]: value
+            for files, each in zip((scatters, operators, mixings), values, strict=True)
+            for name, value in each.items()
+        }
+        write_text(folder / _BEGUN, json.dumps({"files": sorted(new.keys() | older)}))
+        for file, value in new.items():
             value.save(folder / file)
-    write_text(folder / FIT_NOTE, text)
-    # An older fit of more layers would be taken for a part of this one.
-    for name in older - {name for files, _ in written for name in files.values()}:
+        write_text(folder / FIT_NOTE, text)
+        for name in older - new.keys():
+            (folder / name).unlink(missing_ok=True)
+        (folder / _BEGUN).unlink()
+
+
+def _remove_unfinished(folder: Path, noted: set[str]) -> None:
+    """Removes what a killed process had written of a fit, or left of the one before."""
+    for name in (FIT_NOTE, _BEGUN, *(f"{kind}-*.safetensors" for kind in _KINDS)):
+        clear_leftovers(folder / name)
+    try:
+        begun = _list_own(read_json(folder / _BEGUN)["files"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return
+    for name in begun - noted:
         (folder / name).unlink(missing_ok=True)
+
+
+def _list_own(names: Iterable[str]) -> set[str]:
+    """Those of the names that can be of a fit's files; a note may name anything."""
+    return {name for name in names if Path(name).name == name and _FILE.fullmatch(name)}
 
 
 def _list_noted_files(note: Path) -> set[str]:
@@ -97,15 +130,24 @@ def _list_noted_files(note: Path) -> set[str]:
         facts = _read_note(note)
         names = [*facts["scatters"].values(), *facts["operators"].values()]
         names += facts.get("mixings", {}).values()
-        own = (name for name in names if Path(name).name == name)
-        return {name for name in own if name.endswith(".safetensors")}
+        return _list_own(names)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return set()
 
 
 def read_fit(folder: Path) -> FitState:
     """What `write_fit` put there."""
-    facts = _read_note(folder / FIT_NOTE)
+    while True:
+        facts = _read_note(folder / FIT_NOTE)
+        try:
+            return _read_files(folder, facts)
+        except FileNotFoundError:
+            # Gone with the note, where another process saves another fit just now.
+            if _read_note(folder / FIT_NOTE) == facts:
+                raise
+
+
+def _read_files(folder: Path, facts: Mapping[str, Any]) -> FitState:
     try:
         layers: list[dict[str, Any]] = [
             {key: tuple(value) if isinstance(value, list) else value for key, value in each.items()}
@@ -128,11 +170,13 @@ def read_fit(folder: Path) -> FitState:
         ) from error
 
 
-def _name_files(kind: str, values: Mapping[str, Any]) -> dict[str, str]:
-    """The file's name for each layer; an object has one, however many layers have it."""
+def _name_files(kind: str, values: Mapping[str, Any], folder: Path) -> dict[str, str]:
+    """A new file's name for each layer; an object has one, however many layers have it."""
+    free = (name for i in count() if not (folder / (name := f"{kind}-{i}.safetensors")).exists())
     files: dict[int, str] = {}
     for value in values.values():
-        files.setdefault(id(value), f"{kind}-{len(files)}.safetensors")
+        if id(value) not in files:
+            files[id(value)] = next(free)
     return {name: files[id(value)] for name, value in values.items()}
 
 
