@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from foveapool.runs import Runs
 from foveapool.study.engine import Engine, SerialWorkers
-from foveapool.study.job import scatter_at, solved
+from foveapool.study.fits import solve_scatter, sum_scatter
 from foveapool.study.setting import Pool, Setting
 from foveapool.study.spec import ExecutionOptions, Source, TrainingSpec
 from foveapool.training.recipe import Recipe
@@ -80,8 +80,7 @@ def fit_in_memory(trial, network, pool=None):
     """
     pool = pool or trial.setting.pools[-1]
     site = network.site(pool.layer, trial.setting.placement_of(pool), pool.form)
-    scatter = scatter_at(network, trial.data, site.module, "cpu", pool=pool)
-    return solved(scatter, site.out_shape, pool)
+    return solve_scatter(sum_scatter(network, trial.data, site, pool, "cpu"), site, pool)
 
 
 def engine(folder, said=None, report=lambda done: None):

@@ -16,7 +16,8 @@ from foveapool.data.registry import load_data
 from foveapool.records import ERROR, LESS, P_VALUE, VALIDATION, read_rows
 from foveapool.runs import Runs
 from foveapool.study import fits, spec
-from foveapool.study.job import TrainingJob, scatter_at
+from foveapool.study.fits import sum_scatter
+from foveapool.study.job import TrainingJob
 from foveapool.study.preflight import check_disk_space, make_plan
 from foveapool.study.presets import read_preset
 from foveapool.study.rows import make_diverged_result
@@ -38,12 +39,12 @@ def whole(tmp_path_factory):
     folder = tmp_path_factory.mktemp("whole")
     study, summed = study_of(folder), []
 
-    def counting(network, data, module, *more, **choices):
-        summed.append((module, len(data.train)))
-        return scatter_at(network, data, module, *more, **choices)
+    def counting(network, data, site, *more):
+        summed.append((site.module, len(data.train)))
+        return sum_scatter(network, data, site, *more)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fits, "scatter_at", counting)
+        patch.setattr(fits, "sum_scatter", counting)
         tables = conduct_study(study, engine(folder / "runs"))
     return SimpleNamespace(study=study, runs=folder / "runs", tables=tables, summed=summed)
 

@@ -7,8 +7,7 @@ import pytest
 
 from foveapool.runs import Runs
 from foveapool.study import fits
-from foveapool.study.fits import fit_operators
-from foveapool.study.job import scatter_at, solved
+from foveapool.study.fits import fit_operators, solve_scatter, sum_scatter
 from foveapool.study.setting import Pool
 from foveapool.study.worker import run_training
 
@@ -38,8 +37,8 @@ def clock(monkeypatch):
 
     monkeypatch.setattr(fits, "time", SimpleNamespace(perf_counter=lambda: now.seconds))
     for name, seconds, what in (
-        ("scatter_at", PASSES, scatter_at),
-        ("solved", SOLVING, solved),
+        ("sum_scatter", PASSES, sum_scatter),
+        ("solve_scatter", SOLVING, solve_scatter),
         ("get_weights", AGAIN, fits.get_weights),
         ("_read", READING, fits._read),
     ):

@@ -10,13 +10,13 @@ from foveapool.pooling.operator import PoolingOperator
 from foveapool.pooling.storage import load_tensors, save_tensors
 from foveapool.runs import Runs
 from foveapool.study import fits
-from foveapool.study.fits import get_operators
-from foveapool.study.job import scatter_at, solved
+from foveapool.study.fits import get_operators, sum_scatter
 from foveapool.study.rows import make_diverged_result
 from foveapool.study.setting import Pool
 from foveapool.study.spec import build_job, load_training_data
 from foveapool.study.worker import run_training
 
+from .oracles import scatter_at, solved
 from .small import CPU, fit_in_memory, training
 
 
@@ -44,11 +44,11 @@ def summed(monkeypatch):
     """The modules whose scatter was summed up, in order."""
     seen = []
 
-    def counting(network, data, module, *more, **choices):
-        seen.append(module)
-        return scatter_at(network, data, module, *more, **choices)
+    def counting(network, data, site, *more):
+        seen.append(site.module)
+        return sum_scatter(network, data, site, *more)
 
-    monkeypatch.setattr(fits, "scatter_at", counting)
+    monkeypatch.setattr(fits, "sum_scatter", counting)
     return seen
 
 
@@ -88,7 +88,7 @@ def test_forms_that_read_other_maps_have_scatters_of_their_own(runs, summed):
             rest += [down, norm, torch.nn.ReLU()]
         whole = torch.nn.Sequential(*rest, network.down3, reader).eval()
         name = f"{len(rest) + 1}" if form == "after" else f"{len(rest) + 1}.2"
-        wanted = solved(scatter_at(whole, data, name, "cpu", pool=pool), (4, 4), pool)
+        wanted = solved(scatter_at(whole, data, name, pool=pool), (4, 4), pool)
         found[form] = get_operators(training(pool), runs, CPU)["3"].weight
         torch.testing.assert_close(found[form], wanted.weight, rtol=1e-4, atol=1e-6)
     assert not torch.allclose(*found.values(), rtol=1e-3)
@@ -138,7 +138,7 @@ def test_in_a_window_a_place_sees_its_neighborhood_alone(runs, summed):
 
 def test_the_kept_operator_is_used_again(runs, summed, monkeypatch):
     first = weight(training(("closed-form", 3)), runs)
-    monkeypatch.setattr(fits, "solved", None)
+    monkeypatch.setattr(fits, "solve_scatter", None)
     assert torch.equal(weight(training(("closed-form", 3)), runs), first)
     assert summed == ["down3"]
 
@@ -244,11 +244,11 @@ def test_a_bad_file_is_made_again_with_a_message(runs, file, damage, told):
 def test_a_part_is_fitted_on_its_own_training_images_alone(runs, monkeypatch):
     seen = []
 
-    def noting(network, data, module, *more, **choices):
+    def noting(network, data, *more):
         seen.append(data.train.images)
-        return scatter_at(network, data, module, *more, **choices)
+        return sum_scatter(network, data, *more)
 
-    monkeypatch.setattr(fits, "scatter_at", noting)
+    monkeypatch.setattr(fits, "sum_scatter", noting)
     each = training(("closed-form", 3), part=2)
     run_training(each.fitted_on, runs, CPU)
     get_operators(each, runs, CPU)

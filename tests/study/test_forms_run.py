@@ -16,7 +16,7 @@ from foveapool.report.page_sections import draw_errors_chart
 from foveapool.report.sources import summarize_run
 from foveapool.report.tables import error_table, selection_table
 from foveapool.runs import Runs, read_json
-from foveapool.study.job import TrainingJob, scatter_at, solved
+from foveapool.study.job import TrainingJob
 from foveapool.study.loading import load_fit_maps
 from foveapool.study.preflight import make_plan
 from foveapool.study.presets import preset_names, read_preset
@@ -26,6 +26,7 @@ from foveapool.study.spec import TrainingSpec, build_job
 from ..report.drawn import points
 from ..report.pages import Page
 from ..training.toys import toy_data
+from .oracles import scatter_at, solved
 from .small import CPU, engine
 
 NARROW = """
@@ -186,7 +187,7 @@ def test_both_paths_of_a_block_are_fitted_on_what_they_read(resnet, form):
         network, site = build_job(before, CPU).network_to_read(pool, path)
         network.load_state_dict(weights)
         data = build_job(before, CPU).data
-        scatter = scatter_at(network, data, site.module, "cpu", pool=pool)
+        scatter = scatter_at(network, data, site.module, pool=pool)
         components = each.setting.components_in(pool, path)
         wanted = solved(scatter, site.out_shape, pool, components)
         found = PoolingOperator.load(folder / f"operator-{name}.safetensors")

@@ -9,11 +9,14 @@ from foveapool.data.batches import iterate_batches, load_resident
 from foveapool.data.registry import load_data
 from foveapool.pooling.accumulate import compute_scatter
 from foveapool.pooling.baselines import baseline_pooling
-from foveapool.study.job import TrainingJob, scatter_at
+from foveapool.study.fits import solve_scatter, sum_scatter
+from foveapool.study.job import TrainingJob
 from foveapool.study.setting import POOLINGS, Pool, Setting
 from foveapool.surgery.capture import read_inputs
+from foveapool.surgery.estimator import ClosedFormPooling
 from foveapool.training.recipe import Recipe
 
+from .oracles import scatter_at, solved
 from .small import fit_in_memory
 
 DATA = load_data("street-digits", train_size=80, test_size=40)
@@ -70,7 +73,7 @@ def test_the_scatter_is_that_of_the_maps_which_reach_the_layer(trained):
     assert not rest
     maps = read_inputs(trained, batch, ["down3"])["down3"]
     wanted = compute_scatter(maps, labels, 10, dead_channels="ignore")
-    found = scatter_at(trained, DATA, "down3", "cpu", batch=33)
+    found = sum_scatter(trained, DATA, trained.site(3), Pool("closed-form", 3), "cpu", 33)
     scale = wanted.within.abs().max()
     assert (found.within - wanted.within).abs().max() <= 1e-6 * scale
     assert (found.between - wanted.between).abs().max() <= 1e-6 * scale
@@ -83,9 +86,9 @@ def test_the_choices_of_a_pool_reach_the_fit(trained):
     assert (how.alpha, how.norm, how.center, how.sign) == (5.0, "l1", "aligned", "sum")
     assert (how.weighting, operator.components, operator.in_shape) == ("frequency", 3, (16, 16))
     pool = each.setting.pools[0]
-    scatter = scatter_at(trained, DATA, "down2", "cpu", pool=pool)
+    scatter = sum_scatter(trained, DATA, trained.site(2), pool, "cpu")
     assert int(scatter.counts.max()) == 4
-    other = scatter_at(trained, DATA, "down2", "cpu", pool=replace(pool, normalize=True))
+    other = sum_scatter(trained, DATA, trained.site(2), replace(pool, normalize=True), "cpu")
     assert not torch.allclose(scatter.within, other.within)
 
 
@@ -147,3 +150,42 @@ def test_a_pooling_at_random_beside_a_closed_form_is_the_first_one(trained):
     both = trial(("closed-form", 3), ("sgd", 2))
     network = both.network({"3": fit_in_memory(trial(("closed-form", 3)), trained)})
     assert torch.equal(network.down2.weight, trial(("sgd", 2)).network().down2.weight)
+
+
+CHOICES = (
+    {},
+    {"form": "mix"},
+    {"form": "after"},
+    {"form": "after-activation"},
+    {"normalize": False, "weighting": "frequency", "class_cap": 4},
+    {"norm": "l1", "alpha": 5, "center": "aligned", "sign": "sum", "window": 1},
+    {"network": "resnet18", "placement": "before"},
+    {"network": "resnet18", "placement": "both"},
+    {"network": "resnet18", "form": "after"},
+    {"network": "resnet18", "form": "mix", "placement": "shortcut"},
+)
+
+
+@pytest.mark.parametrize("choices", CHOICES, ids=str)
+def test_a_study_fits_what_two_passes_by_hand_give_to_the_bit(choices):
+    own = dict(choices)
+    network = own.pop("network", "cnn")
+    pool = Pool("closed-form", 2, **own)
+    each = replace(trial(), setting=Setting(network=network, width=4))
+    for path in Setting((pool,), network=network, width=4).operator_names(pool):
+        reader, site = each.network_to_read(pool, path)
+        found = sum_scatter(reader, DATA, site, pool, "cpu", 33)
+        wanted = scatter_at(reader, DATA, site.module, 33, pool)
+        assert torch.equal(found.within, wanted.within)
+        assert torch.equal(found.between, wanted.between)
+        operator = solve_scatter(found, site, pool)
+        by_hand = solved(wanted, site.out_shape, pool)
+        assert torch.equal(operator.weight, by_hand.weight)
+        assert operator.settings == by_hand.settings
+
+
+def test_a_study_and_a_user_fit_alike(trained):
+    images, _ = load_resident(DATA, "cpu")
+    fit = ClosedFormPooling(25.0, "l1").fit(trained, list(iterate_batches(images)), "down3")
+    study = trial(("closed-form", 3, 25.0, "l1"))
+    assert torch.equal(fit.operator_.weight, fit_in_memory(study, trained).weight)

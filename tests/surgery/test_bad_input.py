@@ -182,8 +182,11 @@ class Twins(nn.Module):
 
 
 def test_a_layer_that_is_used_twice_is_fitted_on_its_first_use_with_a_warning():
-    with pytest.warns(UserWarning, match=r"layer: pool \(MaxPool2d\) is used 2 times .*first use"):
+    with pytest.warns(
+        UserWarning, match=r"layer: pool \(MaxPool2d\) is used 2 times .*first use"
+    ) as told:
         fit = ClosedFormPooling().fit(Twins(), loader(), "pool")
+    assert [warning.filename for warning in told] == [__file__]
     alone = ClosedFormPooling().fit(nn.Sequential(nn.MaxPool2d(2)), loader(), "0")
     assert torch.equal(fit.operator_.weight, alone.operator_.weight)
 

@@ -5,13 +5,23 @@ from __future__ import annotations
 import copy
 import inspect
 import json
+from dataclasses import replace
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from foveapool import ChannelMoments, ClosedFormPooling, ScatterAccumulator, capture, solve_pooling
-from foveapool.surgery import estimator as estimator_file
+from foveapool import (
+    ChannelMoments,
+    ClosedFormPooling,
+    ScatterAccumulator,
+    capture,
+    compute_scatter,
+    downsampling_layers,
+    solve_pooling,
+)
+from foveapool.surgery import settings as settings_file
+from foveapool.surgery.find import DescribedLayer
 
 from .toys import MAIN, POOL, SHORTCUT, anatomy, loader, pictures, toy
 
@@ -114,7 +124,7 @@ def test_several_layers_take_one_pair_of_passes():
 def test_branches_that_read_one_tensor_share_scatter_and_operator_but_no_module(monkeypatch):
     solved = []
     monkeypatch.setattr(
-        estimator_file,
+        settings_file,
         "solve_pooling",
         lambda *given, **more: solved.append(given) or solve_pooling(*given, **more),
     )
@@ -294,3 +304,44 @@ def test_a_folder_that_is_not_whole_is_refused(tmp_path):
     (tmp_path / "operator-0.safetensors").unlink()
     with pytest.raises(FileNotFoundError, match=r"operator-0\.safetensors: no such file"):
         ClosedFormPooling.load(tmp_path)
+
+
+def test_scatter_that_was_kept_does_for_the_network_and_its_data():
+    whole = ClosedFormPooling(25.0).fit(toy(), loader(), [MAIN, POOL])
+    layers = downsampling_layers(toy(), loader()[0][0])
+    kept = ClosedFormPooling(25.0).sum_scatter(toy(), loader(), [MAIN, POOL])
+    named = [each for each in layers if each.name in kept.scatters_]
+    found = ClosedFormPooling(25.0).use_scatter(kept.scatters_, named).solve()
+    for name in (MAIN, POOL):
+        assert torch.equal(found.operators_[name].weight, whole.operators_[name].weight)
+
+
+def test_scatter_of_other_maps_is_refused():
+    layers = downsampling_layers(toy(), loader()[0][0])
+    fit = ClosedFormPooling().sum_scatter(toy(), loader(), [MAIN])
+    with pytest.raises(ValueError, match=r"scatters: got .* wanted one of .* for"):
+        fit.use_scatter(fit.scatters_, layers)
+    assert list(fit.layers_) == [MAIN]
+
+
+def test_what_is_only_summed_up_has_no_operator_yet():
+    fit = ClosedFormPooling().sum_scatter(toy(), loader(), MAIN)
+    with pytest.raises(ValueError, match="not fitted yet"):
+        fit.module()
+
+
+def test_a_block_is_fitted_as_its_owner_describes_it():
+    model = nn.Sequential(
+        nn.Conv2d(3, 4, 3, 1, 1), nn.Sequential(nn.ReLU(), nn.Conv2d(4, 8, 3, 2, 1))
+    )
+    shapes = {"in_shape": (8, 8), "out_shape": (4, 4), "components": 2, "exact": True}
+    block = DescribedLayer("1", "Sequential", 4, 8, **shapes, siblings=(), calls=1)
+    batches = [(torch.randn(40, 3, 8, 8), torch.arange(40) % 2)]
+    found = ClosedFormPooling(25.0).fit(model, batches, block).operator_
+    wanted = compute_scatter(model[0](batches[0][0]).detach(), batches[0][1])
+    wanted = solve_pooling(wanted, (4, 4), alpha=25.0)
+    torch.testing.assert_close(found.weight, wanted.weight, rtol=1e-5, atol=1e-7)
+    with pytest.raises(ValueError, match=r"got maps \(4, 8, 8\) at 1, wanted \(5, 8, 8\)"):
+        ClosedFormPooling().fit(model, batches, replace(block, in_channels=5))
+    with pytest.raises(ValueError, match="mode: got 'after' for 1, a described layer"):
+        ClosedFormPooling().fit(model, batches, block, "after")

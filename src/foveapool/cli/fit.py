@@ -11,8 +11,9 @@ import typer
 from foveapool._io import check_file_place
 from foveapool.cli.options import DataRoot, Device, user_errors
 from foveapool.data.registry import load_data
-from foveapool.pooling.solve import Alpha, pooling_report, solve_pooling
-from foveapool.study.job import TrainingJob, scatter_at
+from foveapool.pooling.solve import Alpha, pooling_report
+from foveapool.study.fits import solve_scatter, sum_scatter
+from foveapool.study.job import TrainingJob
 from foveapool.study.loading import RUN_NOTE, read_data_options, read_run
 from foveapool.study.setting import CLOSED_FORM, Pool, Setting
 from foveapool.training.checkpoint import load_weights
@@ -69,16 +70,10 @@ def fit_command(
         if wanted is not None and done < wanted:
             typer.echo(f"note: {run} is trained for {done} of {wanted} epochs", err=True)
         site = network.site(layer, placement)
-        scatter = scatter_at(network, data, site.module, device)
+        scatter = sum_scatter(network, data, site, pool, device)
         if alphas:
             typer.echo(str(pooling_report(scatter, site.out_shape, alphas=alphas)))
-        operator = solve_pooling(
-            scatter,
-            site.out_shape,
-            alpha=pool.alpha,
-            norm=pool.norm,
-            components=components,
-        )
+        operator = solve_scatter(scatter, site, pool)
         path.parent.mkdir(parents=True, exist_ok=True)
         operator.save(path)
     typer.echo(f"{facts['network']} on {facts['data']}, maps at {site.module}:")

@@ -147,6 +147,20 @@ def iterate_batches(images: ResidentImages, size: int = 500) -> Iterator[tuple[T
         yield assemble_batch(images, index[:, None], augmented=False)
 
 
+@dataclass(frozen=True, eq=False)
+class OrderedBatches:
+    """All images in their order as often as it is read: what a fit takes for a loader."""
+
+    images: ResidentImages
+    size: int = 500
+
+    def __len__(self) -> int:
+        return -(-len(self.images) // self.size)
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        return iterate_batches(self.images, self.size)
+
+
 class Feed:
     """The batches of one epoch after another, from buffers that never move.
 

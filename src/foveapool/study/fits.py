@@ -20,14 +20,17 @@ from torch import nn
 
 from foveapool._io import clear_leftovers, hold_lock, read_json, write_text
 from foveapool._stored_names import STORED
+from foveapool.data.batches import OrderedBatches, load_resident
+from foveapool.data.images import DataSet
 from foveapool.networks.sites import AFTER, PoolingSite, make_site
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.pooling.scatter import Scatter
 from foveapool.pooling.storage import load_tensors, save_tensors
 from foveapool.runs import Runs
-from foveapool.study.job import scatter_at, solved
 from foveapool.study.setting import AUTO, Pool
 from foveapool.study.spec import ExecutionOptions, TrainingSpec, build_job, load_training_data
+from foveapool.surgery.estimator import ClosedFormPooling
+from foveapool.surgery.find import DescribedLayer
 from foveapool.training.parallel import choose_device
 
 WEIGHTS = "weights.safetensors"
@@ -94,7 +97,7 @@ def _get_operator(
     network, site = build_job(before, means).network_to_read(pool, path, there)
     scatter, passes = _get_scatter(before, network, site, pool, runs, means)
     begin = time.perf_counter()
-    operator = solved(scatter.to(choose_device(means.device)), site.out_shape, own)
+    operator = solve_scatter(scatter.to(choose_device(means.device)), site, own)
     solving = time.perf_counter() - begin
     file.parent.mkdir(parents=True, exist_ok=True)
     _note_time(file, {**passes, "solving": solving} if passes else {})
@@ -150,11 +153,71 @@ def _get_scatter(
         data = build_job(training, means).data
         begin = time.perf_counter()
         # On the CPU, where a file would have it: a GPU has finished by then.
-        scatter = scatter_at(network, data, site.module, means.device, pool=pool).to("cpu")
+        scatter = sum_scatter(network, data, site, pool, means.device).to("cpu")
         passes = {"passes": time.perf_counter() - begin}
         _note_time(path, passes)
         scatter.save(path)
         return scatter, passes
+
+
+def make_fit(pool: Pool, components: int | None = None) -> ClosedFormPooling:
+    """How a pool is fitted, as everyone says it; `components` may be fewer than it has."""
+    return ClosedFormPooling(
+        pool.alpha,
+        pool.norm,
+        components or pool.components,
+        alpha_unit=pool.alpha_unit,
+        center=pool.center,
+        sign=pool.sign,
+        window=pool.window,
+        weighting=pool.weighting,
+        normalize=pool.normalize,
+        class_cap=pool.class_cap,
+    )
+
+
+def sum_scatter(
+    network: nn.Module,
+    data: DataSet,
+    site: PoolingSite,
+    pool: Pool,
+    device: str | None = None,
+    batch: int = 500,
+) -> Scatter:
+    """The scatter of what reaches a site's module, over the training images as they are.
+
+    Not augmented, in evaluation mode, at most the pool's `class_cap` images a class. It is that of
+    whole maps, which serves every window.
+    """
+    place = choose_device(device)
+    images, _ = load_resident(data, place)
+    fit = make_fit(pool).set_params(window=None, num_classes=len(data.train.classes))
+    loader = OrderedBatches(images, batch)
+    return fit.sum_scatter(network.to(place), loader, _describe_site(site)).scatter_
+
+
+def solve_scatter(
+    scatter: Scatter, site: PoolingSite, pool: Pool, components: int | None = None
+) -> PoolingOperator:
+    """The operator that a pool's choices give on its scatter."""
+    fit = make_fit(pool, components)
+    return fit.use_scatter({site.module: scatter}, [_describe_site(site)]).solve().operator_
+
+
+def _describe_site(site: PoolingSite) -> DescribedLayer:
+    """A site as a fit takes it: what shrinks the maps there may be a block, or a pooling."""
+    return DescribedLayer(
+        name=site.module,
+        kind="PoolingSite",
+        in_channels=site.channels,
+        out_channels=site.components * site.channels,
+        in_shape=site.in_shape,
+        out_shape=site.out_shape,
+        components=site.components,
+        exact=True,
+        siblings=(),
+        calls=1,
+    )
 
 
 def _time_path(path: Path) -> Path:

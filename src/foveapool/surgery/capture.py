@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from foveapool.surgery.find import (
+    DescribedLayer,
     Downsampling,
     Layers,
     get_first_argument,
@@ -84,6 +85,8 @@ def find_targets(
     check_mode(mode)
     model = unwrap_network(model)
     keys = _read_keys(layer)
+    if isinstance(layer, DescribedLayer):
+        return {layer.name: _check_described(model, batch, layer, mode, autocast)}
     with _autocast(model, autocast):
         found = {each.name: each for each in watch_layers(model, batch.first())}
     # A module that goes by several names is listed under its first.
@@ -108,6 +111,25 @@ def find_targets(
         elif mode == "after":
             check_subsamples(name, module, each.in_shape, each.in_channels, model)
     return targets
+
+
+def _check_described(
+    model: nn.Module,
+    batch: LabeledBatch,
+    layer: DescribedLayer,
+    mode: Mode,
+    autocast: torch.dtype | None,
+) -> DescribedLayer:
+    """The layer, if its module reads maps of the size that it says."""
+    if mode != "replace":
+        raise ValueError(
+            f"mode: got {mode!r} for {layer.name}, a described layer, wanted 'replace': the maps "
+            "that its module reads"
+        )
+    shape = read_inputs(model, batch.first(), [layer.name], autocast)[layer.name].shape
+    if shape[1:] != (wanted := (layer.in_channels, *layer.in_shape)):
+        raise ValueError(f"layer: got maps {tuple(shape[1:])} at {layer.name}, wanted {wanted}")
+    return layer
 
 
 def _read_keys(layer: Any) -> list[str]:

@@ -6,7 +6,6 @@ import inspect
 import os
 import time
 from collections.abc import Iterable, Mapping
-from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -17,19 +16,24 @@ from torch.optim import Optimizer
 
 from foveapool.pooling.gram import Precision
 from foveapool.pooling.grid import Center
-from foveapool.pooling.least_squares import Mixing, check_mixing_fits
+from foveapool.pooling.least_squares import Mixing
 from foveapool.pooling.mixing import ChannelMixing, MixingPool2d
-from foveapool.pooling.module import LinearPool2d, default_center
+from foveapool.pooling.module import LinearPool2d
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.pooling.scatter import Scatter, Weighting
-from foveapool.pooling.solve import Alpha, AlphaUnit, Norm, Sign, solve_pooling
-from foveapool.surgery.find import Downsampling, Layers, check_same_layer, unwrap_network
-from foveapool.surgery.fit_files import FitCheckpoint, FitState, read_fit, write_fit
-from foveapool.surgery.forward import get_device
+from foveapool.pooling.solve import Alpha, AlphaUnit, Norm, Sign
+from foveapool.surgery.find import Downsampling, Layers, check_same_layer
+from foveapool.surgery.fit_files import FitState, read_fit, write_fit
 from foveapool.surgery.loader import FitSource, Unpack
-from foveapool.surgery.passes import FitPasses, ScatterSettings, make_mixing_sizes
+from foveapool.surgery.passes import (
+    FitPasses,
+    ScatterSettings,
+    check_mixings_fit,
+    make_mixing_sizes,
+    open_passes,
+)
 from foveapool.surgery.processes import check_same_settings, telling_failures
-from foveapool.surgery.progress import Report, open_reporter
+from foveapool.surgery.progress import Report
 from foveapool.surgery.replace import RANDOM, Replacement, replace
 from foveapool.surgery.settings import (
     MixingStart,
@@ -37,11 +41,10 @@ from foveapool.surgery.settings import (
     check_mixed,
     check_mixing_start,
     check_settings,
-    count_weights,
-    resolve_components,
-    resolve_window,
+    describe_fit,
+    solve_layers,
 )
-from foveapool.surgery.wrapper import Mode, OnResize, check_mode
+from foveapool.surgery.wrapper import Mode, OnResize, check_mode, mark_fitted
 
 
 class ClosedFormPooling:
@@ -149,10 +152,6 @@ class ClosedFormPooling:
             setattr(self, name, value)
         return self
 
-    def _make_plain(self) -> None:
-        """Checks the settings; a number of NumPy or torch is a plain one from now on."""
-        self.set_params(**check_settings(self.get_params()))
-
     def __repr__(self) -> str:
         defaults = inspect.signature(ClosedFormPooling).parameters
         changed = [f"{k}={v!r}" for k, v in self.get_params().items() if v != defaults[k].default]
@@ -195,42 +194,103 @@ class ClosedFormPooling:
         Returns:
             This object.
         """
-        with telling_failures():
-            self._make_plain()
-            check_mode(mode)
-            check_mixing_start(mixing, mode)
-        check_same_settings(self.get_params())
+        settings = self._check_settings(mode, mixing)
         mixes = mode == "mix" and mixing == "least-squares"
-        settings = {name: getattr(self, name) for name in ScatterSettings.__dataclass_fields__}
-        shelf = None if resume is None else FitCheckpoint(resume)
-        reading = FitSource(model, loader, layer, mode, unpack, autocast)
+        source = FitSource(model, loader, layer, mode, unpack, autocast)
         begin = time.perf_counter()
-        with ExitStack() as stack:
-            report = stack.enter_context(open_reporter(progress))
-            if shelf is not None:
-                stack.callback(shelf.release)
-            passes = FitPasses(reading, ScatterSettings(**settings), report, shelf, 2 + mixes)
-            targets = passes.prepare()
-            with telling_failures():
-                components = {
-                    name: resolve_components(self.components, name, found, mode)
-                    for name, found in targets.items()
-                }
-                if mixes:
-                    self._check_mixing_fits(model, targets, components)
-            scatters = passes.run()
-            seconds = time.perf_counter() - begin
-            self.layers_, self.scatters_, self.mode_ = passes.targets, scatters, mode
-            self.mixing_start_ = mixing
-            self.operators_ = {}  # a failure below must not leave those of another fit
+        with open_passes(source, settings, progress, resume, 2 + mixes) as passes:
+            self.use_scatter(passes.run(self.components), passes.targets.values(), mode)
+            self.mixing_start_, seconds = mixing, time.perf_counter() - begin
             with telling_failures():
                 self.solve()
             self.seconds_["passes"] = seconds
             if mixes:
                 self._run_mixing(passes)
-            if shelf is not None:
-                shelf.clear()
         return self
+
+    def sum_scatter(
+        self,
+        model: nn.Module,
+        loader: Iterable[Any],
+        layer: Layers,
+        mode: Mode = "replace",
+        *,
+        unpack: Unpack | None = None,
+        autocast: torch.dtype | None = None,
+        progress: bool | Report = False,
+        resume: str | os.PathLike[str] | None = None,
+    ) -> ClosedFormPooling:
+        """Reads the loader twice, as `fit` does, for the scatter alone; `solve` does the rest.
+
+        Args:
+            model: As for `fit`, and so all that follows.
+            loader: Batches of images and labels.
+            layer: What is to be pooled otherwise.
+            mode: "replace", "mix" or "after".
+            unpack: Turns a batch into (inputs, labels) or (inputs, labels, ids).
+            autocast: The type in which the network runs.
+            progress: Whether to show how far it is.
+            resume: A folder for unfinished sums.
+
+        Returns:
+            This object, with `scatters_` and `layers_`.
+        """
+        source = FitSource(model, loader, layer, mode, unpack, autocast)
+        settings = self._check_settings(mode, "least-squares")
+        with open_passes(source, settings, progress, resume) as passes:
+            scatters = passes.run(self.components)
+        return self.use_scatter(scatters, passes.targets.values(), mode)
+
+    def use_scatter(
+        self,
+        scatters: Mapping[str, Scatter],
+        layers: Iterable[Downsampling],
+        mode: Mode = "replace",
+    ) -> ClosedFormPooling:
+        """Takes scatter that was kept instead of reading a loader; `solve` does the rest.
+
+        Args:
+            scatters: The scatter of each layer, by its name.
+            layers: The layers, as `downsampling_layers` lists them.
+            mode: The mode that the scatter was summed up for.
+
+        Returns:
+            This object.
+
+        Raises:
+            ValueError: If a layer has no scatter, or one of maps of another size.
+
+        Example:
+            >>> from foveapool import compute_scatter, downsampling_layers
+            >>> model = nn.Sequential(nn.Conv2d(4, 8, 3, 2, 1))
+            >>> maps, labels = torch.randn(40, 4, 8, 8), torch.arange(40) % 2
+            >>> layers = downsampling_layers(model, maps)
+            >>> fit = ClosedFormPooling().use_scatter({"0": compute_scatter(maps, labels)}, layers)
+            >>> fit.solve().operator_.components
+            2
+        """
+        check_mode(mode)
+        found = {each.name: each for each in layers}
+        for name, each in found.items():
+            if name not in scatters or scatters[name].in_shape != each.in_shape:
+                there = {name: scatter.in_shape for name, scatter in scatters.items()}
+                raise ValueError(f"scatters: got {there}, wanted one of {each.in_shape} for {name}")
+        self.layers_, self.mode_ = found, mode
+        self.scatters_ = {name: scatters[name] for name in found}
+        # A failure later on must not leave those of another fit.
+        self.operators_, self.mixings_, self.seconds_ = {}, {}, {}
+        self.mixing_start_ = "least-squares"
+        return self
+
+    def _check_settings(self, mode: Mode, mixing: MixingStart) -> ScatterSettings:
+        """How scatter is summed up, once all processes have the same settings, and good ones."""
+        with telling_failures():
+            self.set_params(**check_settings(self.get_params()))
+            check_mode(mode)
+            check_mixing_start(mixing, mode)
+        check_same_settings(self.get_params())
+        names = ScatterSettings.__dataclass_fields__
+        return ScatterSettings(**{name: getattr(self, name) for name in names})
 
     def fit_mixing(
         self,
@@ -276,10 +336,9 @@ class ClosedFormPooling:
                 "mode='mix'"
             )
         components = {name: each.components for name, each in self.operators_.items()}
-        self._check_mixing_fits(model, self.layers_, components)
+        check_mixings_fit(model, self.layers_, components)
         reading = FitSource(model, loader, list(self.layers_), "mix", unpack, autocast)
-        with open_reporter(progress) as report:
-            passes = FitPasses(reading, ScatterSettings(class_cap=None), report, count=3)
+        with open_passes(reading, ScatterSettings(class_cap=None), progress, count=3) as passes:
             for name, found in passes.prepare().items():
                 check_same_layer(found, self.layers_[name])
             self._run_mixing(passes)
@@ -291,15 +350,6 @@ class ClosedFormPooling:
         self.mixing_start_ = "least-squares"
         self.seconds_["mixing"] = time.perf_counter() - begin
 
-    def _check_mixing_fits(
-        self,
-        model: nn.Module,
-        layers: Mapping[str, Downsampling],
-        components: Mapping[str, int],
-    ) -> None:
-        sizes = {name: make_mixing_sizes(found, components[name]) for name, found in layers.items()}
-        check_mixing_fits(sizes, get_device(unwrap_network(model)))
-
     def solve(self) -> ClosedFormPooling:
         """Solves again on the scatter that is there, with the settings of now.
 
@@ -309,44 +359,11 @@ class ClosedFormPooling:
             This object.
         """
         self._check_has("scatters_")
-        self._make_plain()
+        self.set_params(**check_settings(self.get_params()))
         begin = time.perf_counter()
-        operators: dict[str, PoolingOperator] = {}
-        solved: dict[Any, PoolingOperator] = {}
-        for name, found in self.layers_.items():
-            scatter = self.scatters_[name]
-            wanted = resolve_components(self.components, name, found, self.mode_)
-            if self.components is None:
-                seen = count_weights(scatter, found.out_shape, self._window(found), self._center())
-                wanted = min(wanted, scatter.rank_bound, seen)
-            # Branches that read one tensor and shrink it alike have one answer.
-            key = (id(scatter), found.out_shape, wanted)
-            if key not in solved:
-                solved[key] = self._solved(scatter, found, wanted)
-            operators[name] = solved[key]
-        self.operators_, self.mixings_ = operators, {}
-        self.seconds_ = {"solve": time.perf_counter() - begin}
+        self.operators_ = solve_layers(self.get_params(), self.layers_, self.scatters_, self.mode_)
+        self.mixings_, self.seconds_ = {}, {"solve": time.perf_counter() - begin}
         return self
-
-    def _window(self, found: Downsampling) -> int | None:
-        return resolve_window(self.window, self.mode_, found.in_shape, found.out_shape)
-
-    def _center(self) -> Center:
-        return self.center or default_center(self.mode_)
-
-    def _solved(self, scatter: Scatter, found: Downsampling, components: int) -> PoolingOperator:
-        return solve_pooling(
-            scatter,
-            found.out_shape,
-            alpha=self.alpha,
-            components=components,
-            norm=self.norm,
-            center=self._center(),
-            sign=self.sign,
-            solver=self.solver,
-            window=self._window(found),
-            alpha_unit=self.alpha_unit,
-        )
 
     @property
     def scatter_(self) -> Scatter:
@@ -386,35 +403,20 @@ class ClosedFormPooling:
             (layer,) = self.operators_
         if layer not in self.operators_:
             raise ValueError(f"layer: got {layer!r}, wanted one of {list(self.operators_)}")
-        return self._made(layer, trainable)
+        return self._build_module(layer, trainable)
 
-    def _made(self, layer: str, trainable: bool) -> LinearPool2d | MixingPool2d:
+    def _build_module(self, layer: str, trainable: bool) -> LinearPool2d | MixingPool2d:
         """The module of a layer, which tells `replace` how it was fitted."""
-        found = self.layers_[layer]
-        pool = self.operators_[layer].module(trainable)
-        pool.fitted_for, pool.read_shape = self.mode_, found.in_shape
-        pool.fitted_on = self._describe_fit(layer)
-        if self.mode_ != "mix":
-            return pool
-        if self.mixing_start_ == "random":
-            sizes = make_mixing_sizes(found, pool.components)
-            mixing, origin = ChannelMixing(**asdict(sizes)), None
-            mixing.to(pool.weight.device)
-        else:
+        found, operator, mixing, origin = self.layers_[layer], self.operators_[layer], None, RANDOM
+        if self.mode_ == "mix" and self.mixing_start_ == "random":
+            mixing = ChannelMixing(**asdict(make_mixing_sizes(found, operator.components)))
+        elif self.mode_ == "mix":
             check_mixed(self.mixings_, self.mode_, self.mixing_start_)
             mixing, origin = self.mixings_[layer].module(), self.mixings_[layer].in_words()
-        mixed = MixingPool2d(pool, mixing)
-        mixed.fitted_for, mixed.read_shape = self.mode_, found.in_shape
-        mixed.origin = origin or RANDOM
-        return mixed
-
-    def _describe_fit(self, layer: str) -> str:
-        """What a layer was fitted on and how, in words: `save` tells it on."""
-        counts, found = self.scatters_[layer].counts, self.operators_[layer].settings
-        alpha = f"alpha {found.alpha:.4g}" + (f" ({self.alpha})" if self.alpha == "auto" else "")
-        seen = "" if found.window is None else f", a position sees {2 * found.window + 1} wide"
-        samples = f"{int(counts.sum()):,} images of {len(counts)} classes"
-        return f"{layer}: {samples}, {alpha}, {found.norm}{seen}"
+        pool = operator.module(trainable)
+        told = describe_fit(self.scatters_[layer], operator, is_auto=self.alpha == "auto")
+        pool.fitted_on = f"{layer}: {told}"
+        return mark_fitted(pool, self.mode_, found.in_shape, mixing, origin)
 
     def modules(self, trainable: bool = False) -> dict[str, LinearPool2d | MixingPool2d]:
         """Makes modules of all layers' poolings, as `replace` takes them.
@@ -426,7 +428,7 @@ class ClosedFormPooling:
             A module of its own for each layer, also where branches have one operator.
         """
         self._check_has("operators_")
-        return {name: self._made(name, trainable) for name in self.operators_}
+        return {name: self._build_module(name, trainable) for name in self.operators_}
 
     def replace(
         self,
@@ -447,8 +449,8 @@ class ClosedFormPooling:
         Returns:
             What was changed.
         """
-        modules = self.modules(trainable)
-        return replace(model, modules, optimizer=optimizer, on_resize=on_resize)
+        pools = self.modules(trainable)
+        return replace(model, pools, optimizer=optimizer, on_resize=on_resize)
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Writes settings and all that was found into a folder.
@@ -457,11 +459,10 @@ class ClosedFormPooling:
             folder: Where to; a fit that is there is overwritten.
         """
         self._check_has("operators_")
-        self._make_plain()
-        found = (self.layers_, self.scatters_, self.operators_)
+        self.set_params(**check_settings(self.get_params()))
+        state = (self.get_params(), self.mode_, self.seconds_, self.layers_, self.scatters_)
         mixings = (self.mixing_start_, self.mixings_)
-        kept = FitState(self.get_params(), self.mode_, self.seconds_, *found, *mixings)
-        write_fit(Path(folder), kept)
+        write_fit(Path(folder), FitState(*state, self.operators_, *mixings))
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> ClosedFormPooling:

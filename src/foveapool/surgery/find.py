@@ -76,6 +76,14 @@ class Downsampling:
     bias: bool = False
 
 
+class DescribedLayer(Downsampling):
+    """A module whose input a pooling is to read, in words of its owner: no dry run looks for it.
+
+    For what shrinks maps in another way than by one convolution or pooling, such as a whole block,
+    or down to one position.
+    """
+
+
 Layers = str | Downsampling | Sequence[str | Downsampling]
 
 

@@ -8,28 +8,35 @@ interrupted pass goes on from there.
 
 from __future__ import annotations
 
+import os
 import time
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from foveapool._stored_names import to_stored
 from foveapool.pooling.accumulate import ScatterAccumulator
 from foveapool.pooling.gram import Panels, Precision, check_memory, check_precision
-from foveapool.pooling.least_squares import Mixing, MixingSizes, MixingSums, split_pooled
+from foveapool.pooling.least_squares import (
+    Mixing,
+    MixingSizes,
+    MixingSums,
+    check_mixing_fits,
+    split_pooled,
+)
 from foveapool.pooling.module import LinearPool2d
 from foveapool.pooling.moments import ChannelMoments
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.pooling.scatter import Scatter, Weighting
 from foveapool.pooling.validation import gather_from_processes, is_distributed
 from foveapool.surgery.capture import compute_outputs, find_targets, read_maps
-from foveapool.surgery.find import Downsampling
+from foveapool.surgery.find import Downsampling, unwrap_network
 from foveapool.surgery.fit_files import (
     FitCheckpoint,
     FoundSums,
@@ -48,8 +55,8 @@ from foveapool.surgery.loader import (
     get_class_names,
 )
 from foveapool.surgery.processes import check_same_network, check_same_settings, telling_failures
-from foveapool.surgery.progress import Clock, Report
-from foveapool.surgery.settings import Window, resolve_window
+from foveapool.surgery.progress import Clock, Report, open_reporter
+from foveapool.surgery.settings import Window, resolve_each, resolve_window
 
 SAVE_SECONDS = 30.0
 
@@ -86,10 +93,17 @@ class FitPasses:
     first_labels: Tensor | None = None
     reordered: bool = False  # whether a pass began with other labels than the look before it
 
-    def run(self) -> dict[str, Scatter]:
-        """The scatter of every layer, by name in the order of the forward pass."""
-        if not self.targets:
-            self.prepare()
+    def run(self, components: int | None = None) -> dict[str, Scatter]:
+        """The scatter of every layer, by name in the order of the forward pass.
+
+        Nothing is read but a first batch if a layer cannot have so many components, or the mixings
+        behind them have no room.
+        """
+        targets = self.prepare()
+        with telling_failures():
+            numbers = resolve_each(components, targets, self.reading.mode)
+            if self.count > 2:
+                check_mixings_fit(self.reading.model, targets, numbers)
         if self.position.number == 1:
             with telling_failures():
                 self._through(self.moments)
@@ -332,6 +346,44 @@ class FitPasses:
         )
 
 
+@contextmanager
+def open_passes(
+    source: FitSource,
+    settings: ScatterSettings,
+    progress: bool | Report = False,
+    resume: str | os.PathLike[str] | None = None,
+    count: int = 2,
+) -> Iterator[FitPasses]:
+    """The passes over a source; at the end what `resume` keeps of unfinished sums goes.
+
+    Args:
+        source: The network and the loader.
+        settings: How scatter is summed up.
+        progress: As for `ClosedFormPooling.fit`.
+        resume: As for `ClosedFormPooling.fit`.
+        count: How many passes there are to be.
+
+    Yields:
+        The passes.
+    """
+    checkpoint = None if resume is None else FitCheckpoint(resume)
+    with ExitStack() as stack:
+        report = stack.enter_context(open_reporter(progress))
+        if checkpoint is not None:
+            stack.callback(checkpoint.release)
+        yield FitPasses(source, settings, report, checkpoint, count)
+        if checkpoint is not None:
+            checkpoint.clear()
+
+
+def check_mixings_fit(
+    model: nn.Module, layers: Mapping[str, Downsampling], components: Mapping[str, int]
+) -> None:
+    """Raises unless the sums for the mixings of these layers fit into the memory."""
+    sizes = {name: make_mixing_sizes(found, components[name]) for name, found in layers.items()}
+    check_mixing_fits(sizes, get_device(unwrap_network(model)))
+
+
 def make_mixing_sizes(found: Downsampling, components: int) -> MixingSizes:
     """What the mixing behind a pooling with so many components mixes in a layer's place."""
     return MixingSizes(found.in_channels, found.out_channels, components, found.groups, found.bias)
@@ -364,7 +416,7 @@ def _check_calls(targets: Mapping[str, Downsampling]) -> None:
                 f"layer: {name} ({found.kind}) is used {found.calls} times in one forward pass and "
                 "is fitted on the maps of its first use alone; if the others differ, give the "
                 "network a module of its own for each use",
-                stacklevel=4,
+                stacklevel=6,
             )
 
 

@@ -77,7 +77,7 @@ def check_same_network(model: nn.Module) -> None:
             warnings.warn(
                 f"model: buffers, such as the statistics of batch norm, differ on rank {rank}; "
                 "broadcast rank 0's first, so that all read maps of one network",
-                stacklevel=6,
+                stacklevel=5,
             )
             return
 

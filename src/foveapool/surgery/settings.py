@@ -14,9 +14,10 @@ from typing import Any, Literal
 from foveapool.pooling.gram import PRECISIONS
 from foveapool.pooling.grid import Center, windows
 from foveapool.pooling.least_squares import Mixing
-from foveapool.pooling.module import default_window
+from foveapool.pooling.module import default_center, default_window
+from foveapool.pooling.operator import PoolingOperator
 from foveapool.pooling.scatter import WEIGHTINGS, Scatter
-from foveapool.pooling.solve import check_choices
+from foveapool.pooling.solve import check_choices, solve_pooling
 from foveapool.surgery.find import Downsampling
 from foveapool.surgery.wrapper import Mode
 
@@ -112,6 +113,51 @@ def resolve_components(components: int | None, name: str, found: Downsampling, m
             "wanted 1, or None to take as many as fit"
         )
     return components
+
+
+def resolve_each(
+    components: int | None, layers: Mapping[str, Downsampling], mode: Mode
+) -> dict[str, int]:
+    """How many components the pooling of each layer is to have."""
+    return {
+        name: resolve_components(components, name, found, mode) for name, found in layers.items()
+    }
+
+
+def solve_layers(
+    settings: Mapping[str, Any],
+    layers: Mapping[str, Downsampling],
+    scatters: Mapping[str, Scatter],
+    mode: Mode,
+) -> dict[str, PoolingOperator]:
+    """The operator of each layer that the settings of a fit give on its scatter."""
+    names = ("alpha", "norm", "sign", "solver", "alpha_unit")
+    chosen: dict[str, Any] = {name: settings[name] for name in names}
+    center: Center = settings["center"] or default_center(mode)
+    operators: dict[str, PoolingOperator] = {}
+    solved: dict[Any, PoolingOperator] = {}
+    for name, wanted in resolve_each(settings["components"], layers, mode).items():
+        scatter, found = scatters[name], layers[name]
+        window = resolve_window(settings["window"], mode, found.in_shape, found.out_shape)
+        if settings["components"] is None:
+            seen = count_weights(scatter, found.out_shape, window, center)
+            wanted = min(wanted, scatter.rank_bound, seen)
+        # Branches that read one tensor and shrink it alike have one answer.
+        key = (id(scatter), found.out_shape, wanted)
+        if key not in solved:
+            chosen |= {"components": wanted, "window": window, "center": center}
+            solved[key] = solve_pooling(scatter, found.out_shape, **chosen)
+        operators[name] = solved[key]
+    return operators
+
+
+def describe_fit(scatter: Scatter, operator: PoolingOperator, is_auto: bool) -> str:
+    """What a layer was fitted on and how, in words: `save` tells it on."""
+    counts, found = scatter.counts, operator.settings
+    alpha = f"alpha {found.alpha:.4g}" + (" (auto)" if is_auto else "")
+    seen = "" if found.window is None else f", a position sees {2 * found.window + 1} wide"
+    samples = f"{int(counts.sum()):,} images of {len(counts)} classes"
+    return f"{samples}, {alpha}, {found.norm}{seen}"
 
 
 def count_weights(

@@ -304,6 +304,22 @@ def _is_plain(value: Any) -> bool:
     return isinstance(value, (bool, int, float, str, type(None)))
 
 
+def mark_fitted(
+    pool: LinearPool2d,
+    mode: Mode,
+    read_shape: Pair,
+    mixing: ChannelMixing | None = None,
+    origin: str = "",
+) -> LinearPool2d | MixingPool2d:
+    """The pooling, with its mixing if it has one, told how it was fitted: `replace` reads that."""
+    pool.fitted_for, pool.read_shape = mode, read_shape
+    if mixing is None:
+        return pool
+    mixed = MixingPool2d(pool, mixing.to(pool.weight.device))
+    mixed.fitted_for, mixed.read_shape, mixed.origin = mode, read_shape, origin
+    return mixed
+
+
 def choose_mode(name: str, pool: nn.Module, mode: Mode | None) -> Mode:
     """The mode asked for, or the one that the pooling was fitted for, which must not differ."""
     fitted: Mode | None = getattr(pool, "fitted_for", None)
