@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import time
 from collections.abc import Iterable, Mapping
@@ -36,6 +35,7 @@ from foveapool.surgery.processes import check_same_settings, telling_failures
 from foveapool.surgery.progress import Report
 from foveapool.surgery.replace import RANDOM, Replacement, replace
 from foveapool.surgery.settings import (
+    HasSettings,
     MixingStart,
     Window,
     check_mixed,
@@ -47,7 +47,7 @@ from foveapool.surgery.settings import (
 from foveapool.surgery.wrapper import Mode, OnResize, check_mode, mark_fitted
 
 
-class ClosedFormPooling:
+class ClosedFormPooling(HasSettings):
     """Fits the pooling of one or more layers of a network.
 
     What was found has names that end in an underscore: `layers_`, `scatters_`, `operators_` and
@@ -121,41 +121,6 @@ class ClosedFormPooling:
         self.window, self.weighting, self.normalize = window, weighting, normalize
         self.class_cap, self.seed, self.precision = class_cap, seed, precision
         self.num_classes = num_classes
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Gives the settings, as scikit-learn asks for them.
-
-        Args:
-            deep: Not used; scikit-learn passes it.
-
-        Returns:
-            The settings by name.
-        """
-        return {name: getattr(self, name) for name in _parameter_names()}
-
-    def set_params(self, **settings: Any) -> ClosedFormPooling:
-        """Changes settings; call `solve` to have them take effect on scatter that is there.
-
-        Args:
-            **settings: The new ones, by name.
-
-        Returns:
-            This object.
-
-        Raises:
-            ValueError: If there is no such setting.
-        """
-        for name in settings:
-            if name not in _parameter_names():
-                raise ValueError(f"{name}: no such setting, wanted one of {_parameter_names()}")
-        for name, value in settings.items():
-            setattr(self, name, value)
-        return self
-
-    def __repr__(self) -> str:
-        defaults = inspect.signature(ClosedFormPooling).parameters
-        changed = [f"{k}={v!r}" for k, v in self.get_params().items() if v != defaults[k].default]
-        return f"ClosedFormPooling({', '.join(changed)})"
 
     def fit(
         self,
@@ -234,6 +199,13 @@ class ClosedFormPooling:
 
         Returns:
             This object, with `scatters_` and `layers_`.
+
+        Example:
+            >>> model = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.Conv2d(4, 8, 3, 2, 1))
+            >>> loader = [(torch.randn(40, 3, 8, 8), torch.arange(40) % 2)]
+            >>> fit = ClosedFormPooling().sum_scatter(model, loader, layer="1")
+            >>> fit.set_params(norm="l1").solve().operator_.settings.norm
+            'l1'
         """
         source = FitSource(model, loader, layer, mode, unpack, autocast)
         settings = self._check_settings(mode, "least-squares")
@@ -494,7 +466,3 @@ class ClosedFormPooling:
     def _check_has(self, attribute: str) -> None:
         if not getattr(self, attribute, None):
             raise ValueError("ClosedFormPooling: not fitted yet; call fit(model, loader, layer)")
-
-
-def _parameter_names() -> list[str]:
-    return list(inspect.signature(ClosedFormPooling).parameters)

@@ -6,10 +6,11 @@ Below them, what a setting comes to for one layer, once that layer is known.
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Mapping
 from numbers import Integral, Real
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from foveapool.pooling.gram import PRECISIONS
 from foveapool.pooling.grid import Center, windows
@@ -29,6 +30,48 @@ MIXING_STARTS: tuple[MixingStart, ...] = ("least-squares", "random")
 
 # The least that each may be, where it is not None.
 _LEAST = {"components": 1, "window": 0, "class_cap": 2, "num_classes": 2}
+
+
+class HasSettings:
+    """The arguments of a class as its settings, which scikit-learn's tools ask for and change."""
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Gives the settings, as scikit-learn asks for them.
+
+        Args:
+            deep: Not used; scikit-learn passes it.
+
+        Returns:
+            The settings by name.
+        """
+        return {name: getattr(self, name) for name in self._names()}
+
+    def set_params(self, **settings: Any) -> Self:
+        """Changes settings; call `solve` to have them take effect on scatter that is there.
+
+        Args:
+            **settings: The new ones, by name.
+
+        Returns:
+            This object.
+
+        Raises:
+            ValueError: If there is no such setting.
+        """
+        for name in settings:
+            if name not in self._names():
+                raise ValueError(f"{name}: no such setting, wanted one of {self._names()}")
+        for name, value in settings.items():
+            setattr(self, name, value)
+        return self
+
+    def __repr__(self) -> str:
+        defaults = inspect.signature(type(self)).parameters
+        changed = [f"{k}={v!r}" for k, v in self.get_params().items() if v != defaults[k].default]
+        return f"{type(self).__name__}({', '.join(changed)})"
+
+    def _names(self) -> list[str]:
+        return list(inspect.signature(type(self)).parameters)
 
 
 def check_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
