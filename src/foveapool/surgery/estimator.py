@@ -244,7 +244,10 @@ class ClosedFormPooling(HasSettings):
         check_mode(mode)
         found = {each.name: each for each in layers}
         for name, each in found.items():
-            if name not in scatters or scatters[name].in_shape != each.in_shape:
+            # At stride 1 a layer may give other maps than it reads.
+            if name not in scatters or (
+                mode != "after" and scatters[name].in_shape != each.in_shape
+            ):
                 there = {name: scatter.in_shape for name, scatter in scatters.items()}
                 raise ValueError(f"scatters: got {there}, wanted one of {each.in_shape} for {name}")
         self.layers_, self.mode_ = found, mode
