@@ -19,6 +19,7 @@ LONGEST = 500
 # "foveapool" is the package itself: importing it from a room below would close a circle.
 PARTS = {
     "_io",
+    "_memory",
     "_stored_names",
     "_eval_mode",
     "_suggest",
@@ -31,14 +32,15 @@ PARTS = {
 PARTS |= {"robustness", "known_trainings", "labels", "records", "runs", "statistics", "tabular"}
 ROOMS = {
     "_io": set(),
+    "_memory": set(),
     "_eval_mode": set(),
     "_stored_names": set(),
     "_suggest": set(),
     "tabular": set(),
-    "pooling": {"_io", "_stored_names", "_suggest"},
+    "pooling": {"_io", "_memory", "_stored_names", "_suggest"},
     "surgery": {"_io", "_stored_names", "_eval_mode", "pooling"},
     "networks": {"_suggest", "pooling"},
-    "data": {"_io", "_suggest"},
+    "data": {"_io", "_memory", "_suggest"},
     "training": {"_io", "_stored_names", "_eval_mode", "_suggest", "data", "pooling"},
     "robustness": {"_io", "_stored_names", "_eval_mode", "_suggest", "tabular"},
     "records": {"_io", "tabular"},

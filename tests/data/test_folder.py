@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -9,6 +10,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from foveapool import _memory
+from foveapool.data import pictures
 from foveapool.data.user_data import read_folder
 
 
@@ -96,9 +99,34 @@ def test_sixteen_bits_are_refused(root):
         read_folder(root)
 
 
-def test_an_image_that_would_fill_the_memory_is_refused(root, monkeypatch):
-    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10)
-    with pytest.raises(ValueError, match=r"a\.png: not an image that can be read \(.*bomb"):
+def test_an_image_that_would_fill_the_memory_is_measured_and_not_decoded(root, monkeypatch):
+    monkeypatch.setattr(pictures, "MOST_PIXELS", 23)
+    monkeypatch.setattr(Image.Image, "convert", lambda *_: pytest.fail("was decoded"))
+    with pytest.raises(ValueError, match=r"a\.png: .*\(4 x 6 pixels, wanted at most 23;"):
+        read_folder(root)
+
+
+def test_images_that_would_fill_the_memory_together_are_counted_and_not_read(root, monkeypatch):
+    monkeypatch.setattr(_memory, "get_free_memory", lambda: 1000)
+    with pytest.raises(ValueError, match=r"got 4 images of 6 x 4 pixels, which needs .*size="):
+        read_folder(root)
+    assert len(read_folder(root, size=3).train) == 2
+
+
+def test_what_is_called_a_picture_and_is_of_another_format_is_not_opened(root):
+    Image.fromarray(noise(6, 4, 3)).save(root / "a.eps")
+    (root / "a.eps").rename(root / "train" / "cat" / "a.png")
+    with Image.open(root / "train" / "cat" / "a.png") as found:
+        assert found.format == "EPS"  # Pillow goes by the content, and would start Ghostscript
+    with pytest.raises(ValueError, match=r"cat.a\.png: not an image .*\(cannot ident"):
+        read_folder(root)
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_what_is_no_regular_file_is_not_opened(root, make):
+    (root / "train" / "cat" / "a.png").unlink()
+    make(root / "train" / "cat" / "a.png")
+    with pytest.raises(ValueError, match=r"cat.a\.png: .*\(it is no regular file\)"):
         read_folder(root)
 
 

@@ -162,22 +162,3 @@ def test_sums_that_would_not_fit_into_the_memory_are_refused(monkeypatch):
     message = r"need 3\.3 GB .*for b \(9 components of 1024.* 1\.0 GB .*fewer comp.*mixing='random'"
     with pytest.raises(ValueError, match=message):
         check_mixing_fits({"a": small, "b": large}, torch.device("cpu"))
-
-
-def test_free_memory_is_known_here():
-    free = least_squares.get_free_memory(torch.device("cpu"))
-    assert free is not None and 10**6 < free < 10**14
-
-
-def test_where_linux_does_not_say_what_is_free_all_memory_counts_if_it_is_known(
-    tmp_path, monkeypatch
-):
-    monkeypatch.setattr(least_squares, "Path", lambda name: tmp_path / "absent")
-    monkeypatch.setattr("os.sysconf", {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 1000}.__getitem__)
-    assert least_squares.get_free_memory(torch.device("cpu")) == 4_096_000
-
-    def unknown(name: str) -> int:
-        raise ValueError("unrecognized configuration name")
-
-    monkeypatch.setattr("os.sysconf", unknown)
-    assert least_squares.get_free_memory(torch.device("cpu")) is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zipfile
 import zlib
 from collections import Counter
@@ -12,9 +13,9 @@ import torch
 from torch import Tensor
 
 from foveapool._io import replace_file
+from foveapool._memory import check_fits_memory
 from foveapool.data.images import Augmentation, DataSet, Images, Normalization
-
-_ENDINGS = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff", ".webp"}
+from foveapool.data.pictures import ENDINGS, read_picture
 
 
 def read_folder(path: Path, size: int | tuple[int, int] | None = None) -> DataSet:
@@ -27,12 +28,13 @@ def read_folder(path: Path, size: int | tuple[int, int] | None = None) -> DataSe
         raise ValueError(f"size: got {size!r}, wanted a number of pixels or (H, W)")
     classes, files = _list_classes(path / "train"), list_image_files(path)
     model, _ = files["train"][0]
-    shape = _read_pixels(model, resize).shape
+    shape = read_picture(model, resize).shape
+    _check_all_fit(path, sum(len(each) for each in files.values()), shape)
 
     def read(part: str) -> Images:
         images = torch.empty(len(files[part]), *shape, dtype=torch.uint8)
         for i, (file, _) in enumerate(files[part]):
-            pixels = _read_pixels(file, resize)
+            pixels = read_picture(file, resize)
             if pixels.shape != shape:
                 raise ValueError(
                     f"{file}: got {pixels.shape[0]} x {pixels.shape[1]} pixels, wanted "
@@ -45,6 +47,15 @@ def read_folder(path: Path, size: int | tuple[int, int] | None = None) -> DataSe
 
     name = f"folder:{path}"
     return DataSet(name, read("train"), read("test"), normalization="channel", augmentation=None)
+
+
+def _check_all_fit(path: Path, count: int, shape: tuple[int, ...]) -> None:
+    """ValueError where the images, of which the larger part is copied, need too much memory."""
+    try:
+        check_fits_memory(2 * count * math.prod(shape), "resize them by size=, or take fewer")
+    except ValueError as error:
+        told = f"{count:,} images of {shape[0]} x {shape[1]} pixels"
+        raise ValueError(f"{path}: got {told}, which {error}") from error
 
 
 def list_image_files(path: Path) -> dict[str, list[tuple[Path, int]]]:
@@ -74,36 +85,16 @@ def _list_files(folder: Path, classes: tuple[str, ...]) -> list[tuple[Path, int]
     found = []
     for label, name in enumerate(classes):
         below = folder / name
-        images = (file for file in below.rglob("*") if file.suffix.lower() in _ENDINGS)
+        images = (file for file in below.rglob("*") if file.suffix.lower() in ENDINGS)
         files = (file for file in images if not _is_hidden(file.relative_to(below)))
         if not (files_of_class := sorted(files)):
-            raise ValueError(f"{below}: no images in it ({', '.join(sorted(_ENDINGS))})")
+            raise ValueError(f"{below}: no images in it ({', '.join(sorted(ENDINGS))})")
         found += [(file, label) for file in files_of_class]
     return found
 
 
 def _is_hidden(path: Path) -> bool:
     return any(part.startswith(".") for part in path.parts)
-
-
-def _read_pixels(file: Path, resize: tuple[int, int] | None) -> np.ndarray:
-    """The image as a new uint8 array (H, W, 3)."""
-    try:
-        from PIL import Image
-    except ImportError as error:
-        raise ImportError(
-            "reading image files needs Pillow: pip install foveapool[data]"
-        ) from error
-    try:
-        with Image.open(file) as stored:
-            if stored.mode.startswith(("I", "F")):
-                raise ValueError(f"mode {stored.mode}, wanted 8 bits a channel")
-            image = stored.convert("RGB")
-        if resize is not None:
-            image = image.resize(resize[::-1], Image.Resampling.BILINEAR)
-        return np.array(image)
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise ValueError(f"{file}: not an image that can be read ({error})") from error
 
 
 _ARRAYS = ("train_images", "train_labels", "test_images", "test_labels")

@@ -9,12 +9,12 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from foveapool._memory import get_free_memory
 from foveapool.pooling.mixing import ChannelMixing
 from foveapool.pooling.storage import Shapes, check_contents, load_tensors, save_tensors
 from foveapool.pooling.validation import check_same_facts, gather_from_processes, sum_over_processes
@@ -373,23 +373,6 @@ def check_mixing_fits(sizes: Mapping[str, MixingSizes], device: torch.device) ->
             f"channels), wanted at most half of the {free / 1e9:.1f} GB that are free on {device}; "
             "ask for fewer components, fit fewer layers at a time, or pass mixing='random'"
         )
-
-
-def get_free_memory(device: torch.device) -> int | None:
-    """The bytes that nobody uses there; None where nobody says."""
-    if device.type == "cuda":
-        free: int = torch.cuda.mem_get_info(device)[0]
-        return free
-    try:
-        lines = Path("/proc/meminfo").read_text("ascii").splitlines()
-        amounts = dict(line.split(":", 1) for line in lines if ":" in line)
-        return 1024 * int(amounts["MemAvailable"].split()[0])
-    except (OSError, KeyError, ValueError):
-        pass
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
-        return None
 
 
 def split_pooled(samples: int, numbers: int, device: torch.device) -> list[slice]:

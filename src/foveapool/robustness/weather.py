@@ -104,7 +104,7 @@ def load_frost_pictures(folder: Path | str | None, scale: float) -> Sequence[Ten
     if not place.is_dir():
         raise FileNotFoundError(f"frost_folder: {place} is no folder, wanted one of .png and .jpg")
     files = sorted(path for path in place.iterdir() if path.suffix.lower() in _ENDINGS)
-    files = [path for path in files if path.name != _UNSEEN]
+    files = [path for path in files if path.name != _UNSEEN and path.is_file()]
     if not files:
         raise FileNotFoundError(f"frost_folder: no .png or .jpg in {place}, wanted pictures of ice")
     return [_read_picture(path, path.stat().st_mtime_ns, _SHRINK * scale) for path in files]
@@ -128,7 +128,7 @@ def _read_picture(path: Path, changed: int, factor: float) -> Tensor:
         raise ImportError(
             "frost reads its pictures with Pillow: pip install 'foveapool[data]'"
         ) from error
-    with Image.open(path) as image:
+    with Image.open(path, formats=("PNG", "JPEG")) as image:
         pixels = np.array(image.convert("RGB"))
     return magnify(torch.from_numpy(pixels), factor)
 
