@@ -7,6 +7,7 @@ from typer.testing import CliRunner
 
 from foveapool.cli import fit, train
 from foveapool.cli.main import application
+from foveapool.study import spec
 
 from ..training.toys import toy_data
 from .killed import killed_after_an_epoch
@@ -21,7 +22,7 @@ def run(*words):
 @pytest.fixture
 def noted(tmp_path, monkeypatch):
     """A run folder with a note alone; its data must not be asked for."""
-    monkeypatch.setattr(fit, "load_data", None)
+    monkeypatch.setattr(fit, "load_trained_network", None)
     (tmp_path / "run.json").write_text(json.dumps(NOTE))
     return tmp_path
 
@@ -79,9 +80,18 @@ def test_a_network_of_ones_own_is_pointed_to_the_library(tmp_path, monkeypatch, 
     assert "by foveapool.ClosedFormPooling().fit(model, loader, layer)" in done.stderr
 
 
-def test_half_a_training_is_told_of(tmp_path, monkeypatch):
-    for module in (fit, train):
+@pytest.fixture
+def toys(monkeypatch):
+    """Toy images under whatever name is asked for."""
+    spec._load_source.cache_clear()
+    for module in (spec, train):
         monkeypatch.setattr(module, "load_data", lambda *given: toy_data())
+    yield
+    spec._load_source.cache_clear()
+
+
+@pytest.mark.usefixtures("toys")
+def test_half_a_training_is_told_of(tmp_path):
     words = ("train", "cnn", "svhn", "--out", tmp_path, "--epochs", 2, "--batch-size", 16)
     with killed_after_an_epoch():
         assert run(*words, "--width", 4).exit_code != 0

@@ -11,7 +11,7 @@ from foveapool.cli.main import application
 from foveapool.data.user_data import write_npz
 from foveapool.records import read_rows
 from foveapool.runs import Runs
-from foveapool.study import trained_robustness as measured
+from foveapool.study import robustness as measured
 from foveapool.study.setting import Pool, Setting
 from foveapool.study.spec import ExecutionOptions, Source, TrainingSpec
 from foveapool.study.worker import run_training

@@ -12,12 +12,12 @@ from foveapool.cli.main import application
 from foveapool.data.user_data import write_npz
 from foveapool.pooling.storage import load_tensors, save_tensors
 from foveapool.runs import Runs
+from foveapool.study import robustness as measuring
 from foveapool.study import spec as study_training
-from foveapool.study import trained_robustness as measuring
 from foveapool.study.loading import load_trained_network
+from foveapool.study.robustness import RobustnessRequest, measure_network
 from foveapool.study.setting import Pool, Setting
 from foveapool.study.spec import ExecutionOptions, Source, TrainingSpec
-from foveapool.study.trained_robustness import RobustnessRequest, measure_network
 from foveapool.study.worker import run_training
 from foveapool.training.recipe import Recipe
 

@@ -9,7 +9,8 @@ from foveapool.robustness.errors import CorruptionTable
 from foveapool.robustness.result import RobustnessResult, average_results
 from foveapool.runs import Runs
 from foveapool.study import robustness
-from foveapool.study.robustness import check_robustness, make_robustness_rows, read_robustness
+from foveapool.study.robustness import check_robustness
+from foveapool.study.rows import make_robustness_rows, read_robustness
 from foveapool.study.spec import TrainingSpec
 from foveapool.study.study import Arm, Study
 from foveapool.study.worker import run_training
@@ -60,14 +61,14 @@ def test_a_training_is_measured_on_its_test_images_once_it_is_trained(tmp_path, 
     asked = []
 
     def evaluate(network, images, labels, normalize, **how):
-        asked.append((len(images), how["corruptions"], how["perturbations"]))
+        asked.append((len(images), len(how["corruptions"]), how["perturbations"]))
         return RobustnessResult(CorruptionTable({"fog": {1: 0.5}}, clean=0.25))
 
     monkeypatch.setattr(robustness, "evaluate", evaluate)
     runs = Runs(tmp_path)
     each = study("corruptions").training(training().setting, 0)
     found = run_training(each, runs, CPU)
-    assert asked == [(64, "standard", ())]
+    assert asked == [(64, 15, ())]
     assert found["robustness"]["corruptions"] == {"errors": {"fog": {"1": 0.5}}, "clean": 0.25}
     plain = run_training(training(), runs, CPU)
     assert "robustness" not in plain and len(asked) == 1

@@ -10,15 +10,11 @@ import typer
 
 from foveapool._io import check_file_place
 from foveapool.cli.options import DataRoot, Device, user_errors
-from foveapool.data.registry import load_data
 from foveapool.pooling.solve import Alpha, pooling_report
 from foveapool.study.fits import solve_scatter, sum_scatter
-from foveapool.study.job import TrainingJob
-from foveapool.study.loading import RUN_NOTE, read_data_options, read_run
+from foveapool.study.loading import RUN_NOTE, load_trained_network, read_run
 from foveapool.study.setting import CLOSED_FORM, Pool, Setting
-from foveapool.training.checkpoint import load_weights
 from foveapool.training.parallel import choose_device
-from foveapool.training.recipe import Recipe
 
 
 def fit_command(
@@ -63,14 +59,12 @@ def fit_command(
         alphas = [_alpha(part) for part in report.split(",")] if report is not None else []
         for each in alphas:
             replace(pool, alpha=each)
-        data = load_data(facts["data"], data_root, facts["data_seed"], **read_data_options(facts))
-        setting = Setting(network=facts["network"], width=facts["width"])
-        network = TrainingJob(setting, data, Recipe("adam", 1e-3, 1), facts["seed"]).network()
-        done, wanted = load_weights(network, run, data, facts["seed"]).epoch, facts.get("epochs")
+        trained = load_trained_network(run, data_root)
+        done, wanted = int(trained.columns["epochs"]), facts.get("epochs")
         if wanted is not None and done < wanted:
             typer.echo(f"note: {run} is trained for {done} of {wanted} epochs", err=True)
-        site = network.site(layer, placement)
-        scatter = sum_scatter(network, data, site, pool, device)
+        site = trained.network.site(layer, placement)
+        scatter = sum_scatter(trained.network, trained.data, site, pool, device)
         if alphas:
             typer.echo(str(pooling_report(scatter, site.out_shape, alphas=alphas)))
         operator = solve_scatter(scatter, site, pool)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import webbrowser
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -15,14 +16,7 @@ from foveapool.report.operator_files import add_examples, has_network
 from foveapool.report.page import write_summaries
 from foveapool.report.run_summary import RunSummary
 from foveapool.report.sources import find_last_run, summarize_example, summarize_run
-from foveapool.runs import TRAINING
-from foveapool.study.loading import (
-    SampleMaps,
-    load_fit_maps,
-    load_trained_network,
-    parse_layer,
-    read_sample_maps,
-)
+from foveapool.study.loading import load_fit_maps
 from foveapool.study.spec import ExecutionOptions
 
 PAGE = "report.html"
@@ -99,12 +93,5 @@ def _with_maps(account: RunSummary, data_root: Path | None) -> RunSummary:
     if not all(map(has_network, bare)):
         return replace(account, missing=(*account.missing, NO_NETWORK))
 
-    def maps_before(operator: Path) -> SampleMaps:
-        if (operator.parent / TRAINING).is_file():
-            return load_fit_maps(operator, ExecutionOptions("cpu", data_root=data_root))
-        layer = parse_layer(operator)
-        trained = load_trained_network(operator.parent, data_root)
-        module = trained.network.site(layer).module  # type: ignore[operator]
-        return read_sample_maps(trained.network, trained.data, module, "cpu")
-
-    return add_examples(account, maps_before)
+    means = ExecutionOptions("cpu", data_root=data_root)
+    return add_examples(account, partial(load_fit_maps, means=means))

@@ -20,7 +20,7 @@ from foveapool.robustness.result import average_results
 from foveapool.robustness.sets import generate_corruptions, generate_perturbations
 from foveapool.robustness.tables import Table, make_tables
 from foveapool.study.loading import TrainedNetwork, load_trained_network
-from foveapool.study.trained_robustness import (
+from foveapool.study.robustness import (
     MeasuredNetwork,
     RobustnessRequest,
     check_alike,

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from torch import nn
+from torch import Tensor, nn
 
 from foveapool._io import clear_leftovers, hold_lock, read_json, write_text
 from foveapool._stored_names import STORED
@@ -248,10 +248,7 @@ def get_weights(training: TrainingSpec, runs: Runs, means: ExecutionOptions) -> 
     why = "its weights are not there"
     if path.exists():
         try:
-            weights, facts = load_tensors(path, "weights")
-            if facts.get("training") == training.name:
-                return weights
-            why = f"{path}: holds the weights of another training"
+            return _read_weights(training, path)
         except ValueError as error:
             why = str(error)
     runs.say(f"{training.name}: {why}; trained again for its maps")
@@ -263,6 +260,25 @@ def get_weights(training: TrainingSpec, runs: Runs, means: ExecutionOptions) -> 
     save_weights(training, network, runs)
     shutil.rmtree(again)
     return network.state_dict()
+
+
+def load_kept_weights(network: nn.Module, training: TrainingSpec, folder: Path) -> None:
+    """Fills a network with the weights that the folder of its training keeps, and no others."""
+    path = folder / WEIGHTS
+    weights = _read_weights(training, path)
+    try:
+        network.load_state_dict(weights)
+    except RuntimeError as error:
+        raise ValueError(f"{path}: not the weights of this network: {error}") from error
+
+
+def _read_weights(training: TrainingSpec, path: Path) -> dict[str, Tensor]:
+    weights, facts = load_tensors(path, "weights")
+    if facts.get("training") != training.name:
+        raise ValueError(
+            f"{path}: holds the weights of {facts.get('training')}, wanted those of {training.name}"
+        )
+    return weights
 
 
 def forget_retraining(folder: Path) -> None:

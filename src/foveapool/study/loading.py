@@ -12,16 +12,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from foveapool._eval_mode import eval_mode
 from foveapool._io import read_json
 from foveapool.data.batches import iterate_batches, load_resident
 from foveapool.data.images import DataSet
 from foveapool.pooling.operator import PoolingOperator
-from foveapool.pooling.storage import load_tensors
 from foveapool.runs import TRAINING
-from foveapool.study.fits import WEIGHTS, name_operator_file
+from foveapool.study.fits import WEIGHTS, load_kept_weights, name_operator_file
 from foveapool.study.rows import label_data, setting_columns
 from foveapool.study.setting import Setting
 from foveapool.study.spec import (
@@ -69,7 +68,7 @@ class ReadNetwork(NamedTuple):
 
 
 def load_fit_maps(operator: Path, means: ExecutionOptions | None = None) -> SampleMaps:
-    """The maps that an operator-LAYER.safetensors in a training's folder is for.
+    """The maps that an operator-LAYER.safetensors in a run's folder is for.
 
     Those of the network that it was fitted on: its weights have to be there still, since nothing
     is trained here.
@@ -78,21 +77,31 @@ def load_fit_maps(operator: Path, means: ExecutionOptions | None = None) -> Samp
     return read_sample_maps(*load_fit_network(operator, means), means.device)
 
 
-def load_fit_network(operator: Path, means: ExecutionOptions) -> ReadNetwork:
-    """The network that an operator in a training's folder was fitted on, with its weights."""
-    name, folder = parse_operator_name(operator), operator.parent
-    before = find_fitted_on(folder, parse_layer(operator))
-    setting = _read_facts(folder).setting
-    pool = next(pool for pool in setting.pools if pool.layer == parse_layer(operator))
+def load_fit_network(
+    operator: Path, means: ExecutionOptions, placement: str | None = None
+) -> ReadNetwork:
+    """The network that an operator in a run's folder was fitted on, with its weights.
+
+    `placement` says where in a residual block the operator of a `foveapool train` folder goes; a
+    study's training knows.
+    """
+    name, layer, folder = parse_operator_name(operator), parse_layer(operator), operator.parent
+    if not (folder / TRAINING).is_file():
+        trained = load_trained_network(folder, means.data_root)
+        module = trained.network.site(layer, placement).module
+        return ReadNetwork(trained.network, trained.data, module)
+    if placement is not None:
+        raise ValueError(
+            f"placement: got {placement!r} for {folder}, a training of a study, which knows its "
+            "own; leave it out"
+        )
+    before, setting = find_fitted_on(folder, layer), _read_facts(folder).setting
+    pool = next(pool for pool in setting.pools if pool.layer == layer)
     path = next(path for path, own in setting.operator_names(pool).items() if own == name)
     its = folder.parent / before.name
-    weights, _ = load_tensors(its / WEIGHTS, "weights")
     trial = build_job(before, means)
     network, site = trial.network_to_read(pool, path, load_operators(before, its))
-    try:
-        network.load_state_dict(weights)
-    except RuntimeError as error:
-        raise ValueError(f"{its / WEIGHTS}: not the weights of this network: {error}") from error
+    load_kept_weights(network, before, its)
     return ReadNetwork(network, trial.data, site.module)
 
 
@@ -165,7 +174,7 @@ class TrainedNetwork:
     """A network with the weights that a folder holds, its data, and its columns of a `Row`."""
 
     folder: Path
-    network: nn.Module
+    network: Any
     data: DataSet
     seed: int
     columns: dict[str, str]
@@ -182,7 +191,7 @@ def load_trained_network(folder: Path, data_root: Path | None = None) -> Trained
                 "poolings only with --keep: do it again so, into another folder of runs"
             )
         network = build_job(training, means).network(load_operators(training, folder))
-        _fill_weights(network, folder / WEIGHTS, training)
+        load_kept_weights(network, training, folder)
         columns = {"epochs": str(training.recipe.epochs), "batch": str(training.recipe.batch_size)}
     else:
         training = _read_train_run(folder)
@@ -193,20 +202,6 @@ def load_trained_network(folder: Path, data_root: Path | None = None) -> Trained
     return TrainedNetwork(
         folder, network, load_training_data(training, means), training.seed, columns
     )
-
-
-def _fill_weights(network: nn.Module, path: Path, training: TrainingSpec) -> None:
-    """Fills the network with the weights that a study kept of this training, and no others."""
-    weights, facts = load_tensors(path, "weights")
-    if facts.get("training") != training.name:
-        raise ValueError(
-            f"{path}: holds the weights of {facts.get('training')}, wanted those of "
-            f"{training.name}, which {TRAINING} beside it tells of"
-        )
-    try:
-        network.load_state_dict(weights)
-    except RuntimeError as error:
-        raise ValueError(f"{path}: not the weights of this network: {error}") from error
 
 
 def _read_study_training(folder: Path) -> TrainingSpec:
@@ -275,8 +270,8 @@ def find_operator_file(source: Path, layer: int | None = None) -> Path:
 def _of_earlier_layer(folder: Path, layer: int) -> Path | None:
     """The training of which a layer before a training's last one was the last; None if none."""
     try:
-        training = TrainingSpec.from_facts(read_json(folder / TRAINING))
-    except (OSError, ValueError, KeyError, TypeError):
+        training = _read_facts(folder)
+    except (OSError, ValueError):
         return None
     while (before := training.fitted_on) is not None:
         training = before
@@ -294,22 +289,10 @@ def pool_both_ways(
 ) -> PooledMaps:
     """The maps of the first test images at the layer of the operator in file `path`.
 
-    `placement` says where in a residual block the operator of a `foveapool train` folder goes; a
-    study's training knows.
+    `placement` is that of `load_fit_network`.
     """
-    operator, layer = PoolingOperator.load(path), parse_layer(path)
-    network: Any
-    if (path.parent / TRAINING).is_file():
-        if placement is not None:
-            raise ValueError(
-                f"placement: got {placement!r} for {path.parent}, a training of a study, which "
-                "knows its own; leave it out"
-            )
-        network, data, module = load_fit_network(path, ExecutionOptions(data_root=data_root))
-    else:
-        trained = load_trained_network(path.parent, data_root)
-        network, data = trained.network, trained.data
-        module = network.site(layer, placement).module
+    operator, means = PoolingOperator.load(path), ExecutionOptions(data_root=data_root)
+    network, data, module = load_fit_network(path, means, placement)
     place = choose_device(device)
     sample = read_sample_maps(network, data, module, device, images)
 

@@ -15,7 +15,9 @@ from typing import Any
 from foveapool.labels import label_columns as place_of_facts
 from foveapool.labels import label_data as label_of_facts
 from foveapool.records import (
+    CE,
     ERROR,
+    FLIP_RATE,
     LESS,
     P_VALUE,
     VALIDATION,
@@ -23,9 +25,9 @@ from foveapool.records import (
     collect_origin,
     summarize_values,
 )
-from foveapool.robustness.result import average_results
+from foveapool.robustness.compare import corruption_ratios, perturbation_ratios
+from foveapool.robustness.result import RobustnessResult, average_results
 from foveapool.statistics import paired_p_value
-from foveapool.study.robustness import make_robustness_rows, read_robustness
 from foveapool.study.search import Selection
 from foveapool.study.setting import AUTO, Setting
 from foveapool.study.spec import TrainingSpec, trains_matrix
@@ -136,6 +138,37 @@ def _columns(
 def label_data(training: TrainingSpec) -> str:
     """The data's name, with the share of it that is trained on."""
     return label_of_facts(training.source.facts())
+
+
+def make_robustness_rows(
+    results: Sequence[RobustnessResult],
+    baseline: RobustnessResult | None,
+    columns: Mapping[str, Any],
+) -> list[Row]:
+    """A row for each figure over some trials, and for each ratio of their mean to a baseline."""
+    figures, ours = [each.figures() for each in results], average_results(results)
+    rows = []
+    for metric in ours.figures():
+        values = [each[metric] for each in figures]
+        rows.append(Row(metric=metric, **summarize_values(values), **columns))
+    if baseline is None:
+        return rows
+    for what, ratios in (
+        (CE, corruption_ratios(ours, baseline)),
+        (FLIP_RATE, perturbation_ratios(ours, baseline)),
+    ):
+        for name, ratio in ratios.items():
+            # A ratio of means: there is one of it.
+            metric, spread, n = f"{what}, {name}", math.nan, len(results)
+            rows.append(Row(metric=metric, mean=100 * ratio, std=spread, n=n, **columns))
+    return rows
+
+
+def read_robustness(trainings: Sequence[Mapping[str, Any]]) -> list[RobustnessResult]:
+    """What trainings measured, from their results; none unless all of them did."""
+    if not all("robustness" in each for each in trainings):
+        return []
+    return [RobustnessResult.from_dict(each["robustness"]) for each in trainings]
 
 
 def make_selection_rows(

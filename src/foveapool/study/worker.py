@@ -28,7 +28,7 @@ from foveapool.study.fits import (
     forget_retraining,
     save_weights,
 )
-from foveapool.study.robustness import measure_robustness
+from foveapool.study.robustness import RobustnessRequest, measure_robustness
 from foveapool.study.rows import make_diverged_result
 from foveapool.study.spec import ExecutionOptions, TrainingSpec, build_job
 from foveapool.training.checkpoint import CHECKPOINT, UnusableCheckpoint
@@ -151,8 +151,8 @@ def _train(
         "alphas": {name: each.settings.alpha for name, each in fits.operators.items()},
     }
     if training.robustness:
-        asked = training.robustness
-        found["robustness"] = measure_robustness(network, trial.data, asked, means.device)
+        asked = RobustnessRequest.of_training(training.robustness, means.device)
+        found["robustness"] = measure_robustness(network, trial.data, asked).to_dict()
     return found
 
 
