@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import torch.nn.functional as F
-from forms_tables import first_errors
 from maps import street_maps
 from matplotlib.figure import Figure
-from told import RESULTS
+from tables.forms import first_errors
+from tables.rows import RESULTS, name_machine
+from tables.speed import read_solving
 
 import foveapool as fp
 from foveapool.pooling.solve import sweep_pooling
@@ -30,10 +32,11 @@ ALPHAS = (1.0, 5.0, 25.0, 100.0, 400.0, 1600.0)
 WIDE = 6.6
 
 
-def draw(images: Path) -> None:
+def draw_pictures(images: Path) -> None:
     """All of them, into a folder."""
     rows = [row for row in read_rows(RESULTS / "alphas.csv") if row.data == "svhn-reduced"]
     save_figure(alpha_figure(rows, width=WIDE), images / "alpha.png", dpi=130)
+    growth_figure().savefig(images / "scaling.png", dpi=110)
     _draw_results(images)
     maps, labels = street_maps(3000, channels=32)
     scatter = fp.compute_scatter(maps, labels, num_classes=10)
@@ -52,6 +55,22 @@ def draw(images: Path) -> None:
     names = [str(digit) for digit in range(10)]
     figure = feature_map_figure(F.avg_pool2d(maps, 2), learned, labels, names, width=WIDE)
     save_figure(figure, images / "feature-maps.png", dpi=110)
+
+
+def growth_figure() -> Figure:
+    """Seconds to solve against the positions of the map, a line a machine."""
+    rows = [row for row in read_solving() if "window" not in row.maps]
+    figure = Figure(figsize=(4.6, 3.0), layout="constrained")
+    axis = figure.subplots()
+    for name, mark in zip(sorted({name_machine(r) for r in rows}, key=len), "os^", strict=False):
+        sizes = [int(re.findall(r"N=(\d+)", r.maps)[0]) for r in rows if name_machine(r) == name]
+        points = sorted(zip(sizes, [r.mean for r in rows if name_machine(r) == name], strict=True))
+        axis.loglog(*zip(*points, strict=True), f"{mark}-", label=name, markersize=4)
+    axis.set_xlabel("places of the input map, N (output N/4, two components)")
+    axis.set_ylabel("seconds to solve, all places")
+    axis.legend(frameon=False, fontsize=8)
+    axis.grid(alpha=0.3, which="both")
+    return figure
 
 
 @with_style

@@ -14,7 +14,41 @@ from foveapool.records import Row
 
 Facts = Mapping[str, Any]
 
-BASELINE = "baseline"
+BASELINE, CLOSED_FORM, TRAINED, SGD = "baseline", "closed-form", "closed-form-trained", "sgd"
+# What readers see for the names that settings, study files and rows have. A name that is not here
+# stands for itself.
+POOLINGS = {
+    BASELINE: "strided convolution",
+    CLOSED_FORM: "closed form",
+    TRAINED: "closed form, then trained",
+    SGD: "P by SGD",
+    "sgd-local": "P by SGD, locality penalized",
+    "average": "average",
+    "max": "max",
+    "blur": "BlurPool",
+    "blur-5": "BlurPool 5 x 5",
+    "max-blur": "max pooling, then BlurPool",
+    "mixed": "mixed",
+    "gated": "gated",
+    "soft": "SoftPool",
+    "lip": "LIP",
+    "spectral": "spectral",
+    "diffstride": "DiffStride",
+    "aps": "APS",
+    "lps": "LPS",
+    "resnet-d": "ResNet-D shortcut",
+    "lrlc": "LRLC",
+    "coordconv": "CoordConv",
+    "fconv": "F-Conv",
+}
+NETWORKS = {"cnn": "CNN", "resnet18": "ResNet-18"}
+DATA = {
+    "svhn-reduced": "reduced SVHN",
+    "svhn": "SVHN",
+    "cifar10": "CIFAR-10",
+    "cifar100": "CIFAR-100",
+    "street-digits": "street digits",
+}
 # Choices of a pooling that go without saying; a place looks at the whole map unless told. How many
 # components and which center do so depends on the form.
 DEFAULTS = {
@@ -25,11 +59,10 @@ DEFAULTS = {
     "window": None,
 }
 REPLACE = "replace"
-_CLOSED_FORM = "closed-form"  # the one pooling that does not train
 _WIDTH = 64  # of a network, which goes without saying too
 TRACE = " trace(B)/N"  # behind an alpha in that unit
 _AUTO, _NORM = "auto", "l2"  # of a closed form that says nothing of them
-_MATRICES = (_CLOSED_FORM, "closed-form-trained", "sgd", "sgd-local")
+_MATRICES = (CLOSED_FORM, TRAINED, SGD, "sgd-local")
 
 
 def label_columns(setting: Facts, pooling_rate: float | None = None) -> dict[str, str]:
@@ -52,7 +85,7 @@ def label_columns(setting: Facts, pooling_rate: float | None = None) -> dict[str
         "alpha": _joined(format_alpha(pool) for pool in fitted),
         "norm": _joined(str(pool["norm"]) for pool in fitted),
         "components": _joined(format_number(pool["components"]) for pool in own),
-        "trainable": str(not pools or pools[-1]["pooling"] != _CLOSED_FORM),
+        "trainable": str(not pools or pools[-1]["pooling"] != CLOSED_FORM),
     }
 
 

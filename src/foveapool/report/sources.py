@@ -42,7 +42,8 @@ from foveapool.report.run_summary import NO_OPERATOR, Curve, Family, RunSummary,
 from foveapool.runs import RESULT, RUNS, STEP, STUDY, TRAINING
 
 UNNAMED = "training"  # the curve of such a folder, which is no setting of a study
-EXAMPLE = Path(__file__).parent / "assets" / "example"  # scripts/make_example_operator.py made it
+# benchmarks/assets/example_operator.py made it.
+EXAMPLE = Path(__file__).parent / "assets" / "example"
 
 
 def summarize_run(path: Path) -> RunSummary:

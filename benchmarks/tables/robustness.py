@@ -1,4 +1,4 @@
-"""Tables of docs/results.md: errors under corruption and flips in sequences, in pairs by seed."""
+"""What does the closed form endure: errors under corruption, flips in sequences, by seed?"""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import geometric_mean, mean, stdev
 
 from scipy import stats
-from told import BASELINE, CLOSED, rows_of
 
+from foveapool.labels import BASELINE, CLOSED_FORM
 from foveapool.records import CE, FLIP_RATE, Row
 from foveapool.robustness.compare import CORRUPTION_GROUPS, PERTURBATION_GROUPS, load_paper
 from foveapool.robustness.names import SEVERITIES, is_noise, list_files
 from foveapool.statistics import index_by_seed, paired_p_value
 from foveapool.tabular import format_markdown
+from tables.rows import read_trainings
 
 MEASURED = "robustness-resnet18-short.csv"
 
@@ -41,11 +42,13 @@ def _lines(
     printed: Mapping[str, float],
 ) -> list[list[str]]:
     """A line for each name and one for each group: both networks' figures, their ratio, its p."""
-    rows, lines = rows_of(MEASURED), []
+    rows, lines = read_trainings(MEASURED), []
     for group, names in groups.items():
         ratios = []
         for name in names:
-            plain, pooled = (_by_seed(rows, each, metrics(name)) for each in (BASELINE, CLOSED))
+            plain, pooled = (
+                _by_seed(rows, each, metrics(name)) for each in (BASELINE, CLOSED_FORM)
+            )
             ratios.append([pooled[seed] / plain[seed] for seed in sorted(plain)])
             p = paired_p_value([pooled[seed] - plain[seed] for seed in sorted(plain)])
             (found,) = (row.mean for row in rows if row.metric == f"{ratio}, {name}")
@@ -53,18 +56,18 @@ def _lines(
             theirs = f"{100 * printed[name]:.1f}"
             # The paper's flips under noise are of another kind; see docs/robustness.md.
             theirs = f"({theirs})" if ratio == FLIP_RATE and is_noise(name) else theirs
-            told = [f"{found:.1f}", _interval(ratios[-1]), f"{p:.2g}", theirs]
-            lines.append([group, f"`{name}`", *figures, *told])
+            cells = [f"{found:.1f}", _interval(ratios[-1]), f"{p:.2g}", theirs]
+            lines.append([group, f"`{name}`", *figures, *cells])
         together = [geometric_mean(each) for each in zip(*ratios, strict=True)]
         p = paired_p_value([math.log(each) for each in together])
         theirs = f"{100 * geometric_mean(printed[name] for name in names):.1f}"
         theirs = f"({theirs})" if ratio == FLIP_RATE and any(map(is_noise, names)) else theirs
-        told = [f"{100 * geometric_mean(together):.1f}", _interval(together), f"{p:.2g}", theirs]
-        lines.append([group, f"*all {len(names)}*", "", "", *told])
+        cells = [f"{100 * geometric_mean(together):.1f}", _interval(together), f"{p:.2g}", theirs]
+        lines.append([group, f"*all {len(names)}*", "", "", *cells])
     return lines
 
 
-def endured_corruptions() -> str:
+def tabulate_endured_corruptions() -> str:
     """CE of each corruption, those that move pixels first, and the paper's."""
     groups = {group: CORRUPTION_GROUPS[group] for group in ("geometric", "non-geometric")}
 
@@ -75,7 +78,7 @@ def endured_corruptions() -> str:
     return format_markdown([*header, "paper's CE"], _lines(groups, metrics, CE, load_paper().ce))
 
 
-def endured_perturbations() -> str:
+def tabulate_endured_perturbations() -> str:
     """Flip rate of each perturbation, those that move pixels first, and the paper's."""
 
     def metrics(name: str) -> list[str]:
@@ -86,7 +89,7 @@ def endured_perturbations() -> str:
     return format_markdown([*header, "p", "paper's flip rate"], lines)
 
 
-ENDURED_TABLES: dict[str, Callable[[], str]] = {
-    "endured_corruptions": endured_corruptions,
-    "endured_perturbations": endured_perturbations,
+TABLES: dict[str, Callable[[], str]] = {
+    "endured_corruptions": tabulate_endured_corruptions,
+    "endured_perturbations": tabulate_endured_perturbations,
 }

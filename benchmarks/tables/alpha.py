@@ -1,21 +1,21 @@
-"""The tables of docs that come from studies: alpha, its criteria, and how fast studies go."""
+"""What does the error do with alpha, and which criteria find a good one without training?"""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Callable
 
-from told import NAMES, RESULTS
-
-from foveapool.records import ERROR, BenchmarkRow, read_benchmark_rows, read_rows
-from foveapool.report.tables import Table, format_spread
+from foveapool.labels import BASELINE, DATA, POOLINGS
+from foveapool.report.tables import format_spread
+from foveapool.tabular import format_markdown
+from tables.rows import read_errors, read_measurements
 
 RANK, COST = "rank correlation with full training", "points above the best alpha"
 
 
-def alphas() -> str:
+def tabulate_alphas() -> str:
     """Error by alpha, a column for each data set and layer."""
-    rows = [row for row in read_rows(RESULTS / "alphas.csv") if row.metric == ERROR]
+    rows = read_errors("alphas.csv")
     fitted = [row for row in rows if row.alpha]
     columns = list(dict.fromkeys((row.data, row.layer) for row in fitted))
     found = {(row.data, row.layer, row.alpha): row for row in fitted}
@@ -27,20 +27,18 @@ def alphas() -> str:
         return f"**{text}**" if row.mean == best[column] else text
 
     plain = {row.data: row for row in rows if not row.alpha}
-    first = ["strided convolution"]
+    first = [POOLINGS[BASELINE]]
     first += [format_spread(plain[data].mean, plain[data].std, 1) for data, _ in columns]
-    header = ["alpha", *(f"{NAMES[data]}, layer {layer}" for data, layer in columns)]
+    header = ["alpha", *(f"{DATA[data]}, layer {layer}" for data, layer in columns)]
     lines = [tuple(first)]
     for alpha in dict.fromkeys(row.alpha for row in fitted):
         lines.append((alpha, *(cell(column, alpha) for column in columns)))
-    return Table(tuple(header), tuple(lines)).markdown()
+    return format_markdown(header, lines)
 
 
-def auto_alpha() -> str:
+def tabulate_auto_alpha() -> str:
     """What each criterion is worth, the cheapest mistake first."""
-    rows: dict[tuple[str, str, str, str], BenchmarkRow] = {}
-    for row in read_benchmark_rows(RESULTS / "auto-alpha.csv"):
-        rows[(row.case, row.data, row.layer, row.metric)] = row
+    rows = {(r.case, r.data, r.layer, r.metric): r for r in read_measurements("auto-alpha")}
     columns = list(dict.fromkeys(key[1:3] for key in rows))
 
     def mean(name: str) -> float:
@@ -57,32 +55,18 @@ def auto_alpha() -> str:
         found[f"always {alpha}"] = (statistics.mean(costs), [f"-, {cost:.1f}" for cost in costs])
     best_first = sorted(found.items(), key=lambda item: item[1][0])
     lines = [(name, f"{cost:.1f}", *cells) for name, (cost, cells) in best_first]
-    header = ("criterion", "points, mean", *(f"{NAMES[data]}, layer {n}" for data, n in columns))
-    return Table(header, tuple(lines)).markdown()
+    header = ("criterion", "points, mean", *(f"{DATA[data]}, layer {n}" for data, n in columns))
+    return format_markdown(header, lines)
 
 
 def _cost(data: str, layer: str, alpha: str) -> float:
     """How many points an alpha is above the best one there."""
-    rows = [r for r in read_rows(RESULTS / "alphas.csv") if r.metric == ERROR and r.alpha]
+    rows = [r for r in read_errors("alphas.csv") if r.alpha]
     own = {r.alpha: r.mean for r in rows if (r.data, r.layer) == (data, layer)}
     return own[alpha] - min(own.values())
 
 
-def study_speed() -> str:
-    """Trials an hour, one or several at once."""
-    rows = read_benchmark_rows(RESULTS / "study.csv")
-    hourly = {row.options: row.mean for row in rows if row.metric == "trials an hour"}
-    one = next(row for row in rows if row.metric == "seconds a trial")
-    lines = [
-        (place, f"{mean:,.0f}", f"{mean / hourly['1 at once']:.2f}")
-        for place, mean in hourly.items()
-    ]
-    table = Table(("trials", "an hour", "times one at a time"), tuple(lines))
-    return f"{table.markdown()}\n\nOne at a time: {one.mean:.2f} s a trial."
-
-
-STUDY_TABLES: dict[str, Callable[[], str]] = {
-    "alphas": alphas,
-    "auto_alpha": auto_alpha,
-    "study_speed": study_speed,
+TABLES: dict[str, Callable[[], str]] = {
+    "alphas": tabulate_alphas,
+    "auto_alpha": tabulate_auto_alpha,
 }

@@ -16,8 +16,9 @@ from foveapool.networks.build import build_network
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.pooling.solve import solve_pooling
 from foveapool.report.examples import choose_examples, get_examples_path
-from foveapool.study.job import scatter_at
+from foveapool.study.fits import sum_scatter
 from foveapool.study.loading import read_sample_maps
+from foveapool.study.setting import CLOSED_FORM, Pool
 from foveapool.training.loop import train
 from foveapool.training.recipe import Recipe
 
@@ -56,7 +57,7 @@ def main() -> None:
     (folder / "run.json").write_text(json.dumps(note, indent=1) + "\n", "utf-8")
     for layer, alphas in ALPHAS.items():
         site = network.site(layer)
-        scatter = scatter_at(network, data, site.module, "cpu")
+        scatter = sum_scatter(network, data, site, Pool(CLOSED_FORM, layer), "cpu")
         paths = [folder / f"operator-{layer}-alpha{alpha}.safetensors" for alpha in alphas]
         for path, alpha in zip(paths, alphas, strict=True):
             in_half_precision(solve_pooling(scatter, site.out_shape, alpha=alpha)).save(path)

@@ -136,7 +136,8 @@ def make(folder: Path) -> None:
 
 HEAD = """\
 glyphs.safetensors holds the shapes of the digits 0 to 9 in the fonts below, as coarse maps of
-distances to the outline; no font file or outline is in it. scripts/make_glyph_atlas.py made it.
+distances to the outline; no font file or outline is in it. Made by
+benchmarks/assets/glyph_atlas.py.
 
 font (fontconfig's pattern)     Debian package            licence
 """

@@ -1,15 +1,16 @@
-"""The table of forms: poolings that keep the convolution beside those that take its place."""
+"""Which form is best: a pooling behind the convolution, mixed, or instead of it?"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
 
-from told import BASELINE, POOLINGS, RESULTS, rows_of, told
-
-from foveapool.records import ERROR, VALIDATION, BenchmarkRow, Row, read_benchmark_rows
-from foveapool.report.tables import Table, format_spread, place_key
+from foveapool.labels import BASELINE, POOLINGS
+from foveapool.records import ERROR, VALIDATION, Row
+from foveapool.report.tables import format_spread, place_key
 from foveapool.statistics import adjust_by_holm, compare_pairs
+from foveapool.tabular import format_markdown
+from tables.rows import format_pair, read_trainings
 
 # How a pooling stands in the network, in words.
 STANDS = {
@@ -19,7 +20,6 @@ STANDS = {
     "after-activation": "behind convolution, norm and ReLU",
 }
 
-SWAPPED = "right after the swap"
 CNN, RESNET = "forms-cnn.csv", "forms-resnet18.csv"
 # The lines of README's table and picture by how they are called there: the CNN's, the ResNet's.
 FIRST = {
@@ -46,25 +46,25 @@ FIRST = {
 }
 
 
-def forms_cnn() -> str:
+def tabulate_forms_cnn() -> str:
     """The CNN on reduced SVHN, the lowest error first, each in pairs with BlurPool as published."""
     header, lines = _forms(CNN)
-    return Table(header, lines).markdown()
+    return format_markdown(header, lines)
 
 
-def forms_resnet18() -> str:
+def tabulate_forms_resnet18() -> str:
     """The ResNet-18 on the same images, in the same way."""
     header, lines = _forms(RESNET)
-    return Table(header, lines).markdown()
+    return format_markdown(header, lines)
 
 
-def forms_street_digits() -> str:
+def tabulate_forms_street_digits() -> str:
     """The same on generated digits, with a narrow CNN."""
     header, lines = _forms("forms-street-digits.csv")
-    return Table(header, lines).markdown()
+    return format_markdown(header, lines)
 
 
-def forms_first() -> str:
+def tabulate_forms_first() -> str:
     """The most telling of these lines: both networks' errors, and what they cost the CNN."""
     found = [{line[0]: line for line in _forms(file)[1]} for file in (CNN, RESNET)]
     lines = []
@@ -72,13 +72,13 @@ def forms_first() -> str:
         cnn, resnet = found[0][own[0]], found[1][own[-1]]
         lines.append((name, cnn[1], resnet[1], *cnn[-2:]))
     header = ("what stands there", "CNN, error %", "ResNet-18, error %")
-    return Table((*header, "CNN, 10^6 parameters", "10^6 mult-adds"), tuple(lines)).markdown()
+    return format_markdown((*header, "CNN, 10^6 parameters", "10^6 mult-adds"), lines)
 
 
 def first_errors() -> list[tuple[str, Row, Row]]:
     """The same lines by name, the CNN's highest error first, with both networks' test errors."""
     cnn, resnet = (
-        {describe(row): row for row in rows_of(file) if row.metric == ERROR}
+        {describe(row): row for row in read_trainings(file) if row.metric == ERROR}
         for file in (CNN, RESNET)
     )
     found = [(name, cnn[own[0]], resnet[own[-1]]) for name, own in FIRST.items()]
@@ -87,7 +87,7 @@ def first_errors() -> list[tuple[str, Row, Row]]:
 
 def _forms(file: str) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
     """The header and the lines of the whole table of a study."""
-    rows = rows_of(file)
+    rows = read_trainings(file)
     errors = sorted((row for row in rows if row.metric == ERROR), key=lambda row: row.mean)
     (rival,) = (row for row in errors if _is_published_blur(row))
     pairs = {describe(row): compare_pairs(row, rival) for row in errors if row is not rival}
@@ -97,7 +97,7 @@ def _forms(file: str) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
     for row in errors:
         name, less, p = describe(row), "-", "-"
         if row is not rival:
-            less, p = told(pairs[name])[0], f"{adjusted[name]:.2g}"
+            less, p = format_pair(pairs[name])[0], f"{adjusted[name]:.2g}"
         costs = [
             found[(place_key(row), name)].mean / 1e6
             for name in ("parameters", "multiply-adds an image")
@@ -154,47 +154,9 @@ def _layers(text: str) -> str:
     return f"layer{'s' if ',' in text else ''} {text}"
 
 
-def swap() -> str:
-    """What each mode does to a trained network, right after the swap and fine-tuned."""
-    rows = read_benchmark_rows(RESULTS / "swap.csv")
-    plain = {row.case: row for row in rows if not row.options}
-    found = {(_swapped(row), row.metric, row.case): row for row in rows if row.options}
-    lines = [("untouched", "-", "-", _error(plain["before"]), "-", "-")]
-    for own in dict.fromkeys(key[0] for key in found):
-        after, tuned = (found[(own, ERROR, stage)] for stage in (SWAPPED, "fine-tuned"))
-        given = found.get((own, "explained variance %", SWAPPED))
-        lines.append((*own, _error(after), _error(tuned), f"{given.mean:.0f}" if given else "-"))
-    lines.append(
-        (
-            "untouched, trained as long",
-            "-",
-            "-",
-            "-",
-            _error(plain["untouched, trained on as long"]),
-            "-",
-        )
-    )
-    header = (
-        "mode",
-        "layers",
-        "alpha, components",
-        "error % right after the swap",
-        "fine-tuned",
-        "output's variance given back, %",
-    )
-    return Table(header, tuple(lines)).markdown()
-
-
-def _swapped(row: BenchmarkRow) -> tuple[str, str, str]:
-    """A line's mode with what is unusual about it, its layers, and alpha with components."""
-    mode, *unusual = row.options.split(", ")
-    alpha = row.alpha.replace(" traces", " trace(B)/N")
-    return ", ".join([f"`{mode}`", *unusual]), row.layer, f"{alpha}, {row.components}"
-
-
-def locality() -> str:
+def tabulate_locality() -> str:
     """Validation error by window and alpha, a column each pair of layers and alpha."""
-    rows = [row for row in rows_of("locality-street-digits.csv") if row.metric == VALIDATION]
+    rows = [row for row in read_trainings("locality-street-digits.csv") if row.metric == VALIDATION]
     rows = [row for row in rows if row.pooling != BASELINE]
     found = {(_window(row), row.layer, row.alpha.split(",")[0]): row for row in rows}
     columns = list(dict.fromkeys((layer, alpha) for _, layer, alpha in found))
@@ -203,7 +165,7 @@ def locality() -> str:
         cells = [found.get((window, *column)) for column in columns]
         lines.append((window, *(f"{row.mean:.1f}" if row else "-" for row in cells)))
     header = ("a position sees", *(f"{_layers(layer)}: {alpha}" for layer, alpha in columns))
-    return Table(header, tuple(lines)).markdown()
+    return format_markdown(header, lines)
 
 
 def _window(row: Row) -> str:
@@ -215,15 +177,10 @@ def _window(row: Row) -> str:
     return f"{side} x {side}"
 
 
-def _error(row: BenchmarkRow) -> str:
-    return format_spread(row.mean, row.std, 1)
-
-
-FORMS_TABLES: dict[str, Callable[[], str]] = {
-    "forms_cnn": forms_cnn,
-    "forms_first": forms_first,
-    "forms_resnet18": forms_resnet18,
-    "forms_street_digits": forms_street_digits,
-    "swap": swap,
-    "locality": locality,
+TABLES: dict[str, Callable[[], str]] = {
+    "forms_cnn": tabulate_forms_cnn,
+    "forms_first": tabulate_forms_first,
+    "forms_resnet18": tabulate_forms_resnet18,
+    "forms_street_digits": tabulate_forms_street_digits,
+    "locality": tabulate_locality,
 }
