@@ -27,7 +27,7 @@ def test_the_radius_of_an_indicator_is_its_distance_from_the_center(center):
     settings = replace(operator.settings, center=center)
     rows = torch.eye(160, dtype=torch.float64)
     shown = torch.stack([rows[place].expand(32, -1) for place in (0, 37, 159)])
-    indicators = replace(operator, weight=-3 * shown, settings=settings)
+    indicators = replace(operator, rows=-3 * shown, settings=settings)
     pixels = np.array([[y, x] for y in range(1, 17) for x in range(1, 11)])[[0, 37, 159]]
     outputs = np.array([[y, x] for y in range(1, 9) for x in range(1, 5)])
     scale, at = np.array([2.0, 2.5]), grid.CENTERS.index(center) / 2
@@ -42,7 +42,7 @@ def test_the_radius_of_equal_weights_is_the_root_of_the_mean_squared_distance():
     weight[:, :, 3, 2], weight[:, :, 3, 6] = 1.0, -1.0
     # The first output place has its center at row 2, column 2.5; pixels are at row 4.
     expected = np.sqrt((2**2 + 0.5**2 + 2**2 + 4.5**2) / 2)
-    assert replace(operator, weight=weight.flatten(2)).radius()[0, 0] == pytest.approx(expected)
+    assert replace(operator, rows=weight.flatten(2)).radius()[0, 0] == pytest.approx(expected)
 
 
 def test_the_radius_shrinks_to_nothing_as_alpha_grows():

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
 import pytest
 import scipy.linalg
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from foveapool.pooling import grid
 from foveapool.pooling.accumulate import compute_scatter
 from foveapool.pooling.scatter import Scatter
-from foveapool.pooling.solve import solve_pooling
+from foveapool.pooling.solve import apply_signs, solve_pooling
 
 from .scatters import (
     open_gaps,
@@ -130,3 +133,37 @@ def test_fewer_samples_than_places_need_no_ridge():
     operator = solve_pooling(scatter, (6, 6), components=1)
     assert operator.settings.ridge == 0
     assert operator.residuals.max() <= 1e-8
+
+
+# Windows without the whole matrix.
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    sizes=st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1, max_size=3),
+    window=st.integers(0, 4),
+    center=st.sampled_from(grid.CENTERS),
+    seed=st.integers(0, 99),
+)
+def test_rows_inside_windows_get_the_signs_of_whole_rows(sizes, window, center, seed):
+    shape = tuple(max(pair) for pair in sizes)
+    out_shape = tuple(min(pair) for pair in sizes)
+    index = grid.windows(shape, out_shape, window, center)
+    generator = torch.Generator().manual_seed(seed)
+    rows = torch.randn(2, *index.shape, generator=generator, dtype=torch.float64)
+    places = torch.Size(shape).numel()
+    inside = apply_signs(rows, shape, out_shape, center, "neighbor", window)
+    whole = apply_signs(grid.write_out(rows, index, places), shape, out_shape, center)
+    assert torch.equal(grid.write_out(inside, index, places), whole)
+
+
+def test_an_operator_keeps_the_weights_of_its_window_alone():
+    operator = solve_pooling(smooth_scatter((16, 16)), (8, 8), window=2)
+    assert operator.rows.shape == (2, 64, 25)
+    index = grid.windows((16, 16), (8, 8), 2)
+    assert torch.equal(operator.weight.gather(2, index.expand(2, -1, -1)), operator.rows)
+    assert operator.weight.count_nonzero() == operator.rows.count_nonzero()
+    whole = replace(
+        operator, rows=operator.weight, settings=replace(operator.settings, window=None)
+    )
+    torch.testing.assert_close(operator.radius(), whole.radius())

@@ -79,7 +79,7 @@ def test_any_number_of_components_has_a_block_each(components):
 
 
 def test_an_operator_of_zeros_is_drawn(operator):
-    empty = replace(operator, weight=torch.zeros_like(operator.weight))
+    empty = replace(operator, rows=torch.zeros_like(operator.weight))
     assert all(image.get_clim() == (-1.0, 1.0) for image in images(operator_figure(empty)))
 
 

@@ -54,7 +54,7 @@ def test_a_row_of_zeros_stays_zero():
 
 def test_half_precision_is_as_good_as_single():
     found = operator()
-    half = pack_operator(replace(found, weight=found.weight.half()))
+    half = pack_operator(replace(found, rows=found.weight.half()))
     whole = pack_operator(found)
     np.testing.assert_allclose(
         unpacked(half["radius"], np.float32), unpacked(whole["radius"], np.float32), rtol=1e-2
@@ -81,7 +81,7 @@ def test_a_large_operator_stays_below_the_limit():
     }
     large = replace(
         small,
-        weight=noise * near,
+        rows=noise * near,
         average_separability=torch.ones(256),
         in_shape=(32, 32),
         out_shape=(16, 16),

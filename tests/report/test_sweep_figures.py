@@ -77,7 +77,7 @@ def test_what_is_no_sweep_is_refused(sweeps):
     with pytest.raises(ValueError, match="got none"):
         radius_figure({"layer 2": []})
     first, second = sweeps["layer 2"][:2]
-    fewer = replace(second, weight=second.weight[:1])
+    fewer = replace(second, rows=second.weight[:1])
     with pytest.raises(ValueError, match="several numbers of components"):
         radius_figure({"layer 2": [first, fewer]})
     other = replace(second, settings=replace(second.settings, alpha_unit="trace"))

@@ -46,7 +46,7 @@ def with_shifts(fit: ClosedFormPooling, layer: nn.Conv2d, mean: bool = False) ->
     operator = fit.operators_[name]
     weight = shifts(layer, operator.in_shape).weight.double()
     level = operator.mean if mean else torch.zeros_like(operator.mean)
-    fit.operators_[name] = dataclasses.replace(operator, weight=weight, mean=level)
+    fit.operators_[name] = dataclasses.replace(operator, rows=weight, mean=level)
 
 
 # What is fitted

@@ -20,6 +20,7 @@ from torch import Tensor
 from foveapool.pooling.gram import Workspace, float32_products
 from foveapool.pooling.grid import (
     Center,
+    average_blocks,
     average_weights,
     check_shapes,
     is_number,
@@ -125,7 +126,8 @@ class Eigenproblem:
     def block(self, rows: slice, strength: float, ridge: float, workspace: Workspace) -> Pencil:
         """The eigenproblems of some output places."""
         device = self.scatter.within.device
-        diagonal = penalty(self.in_shape, self.out_shape, self.center, rows)
+        places = None if self.index is None else self.index.cpu()
+        diagonal = penalty(self.in_shape, self.out_shape, self.center, rows, places)
         diagonal = diagonal.to(device).mul_(strength).add_(ridge)
         if self.matrices is not None:
             return Pencil(self.matrices, diagonal, workspace)
@@ -133,20 +135,19 @@ class Eigenproblem:
         index = self.index[rows]
         between, within = self.scatter.blocks(index)
         both = Matrices(between.div_(self.unit), within.div_(self.unit), self.scatter.rank_bound)
-        return Pencil(both, diagonal.gather(1, index), workspace)
+        return Pencil(both, diagonal, workspace)
 
     def start(self, rows: slice, before: Tensor | None) -> Tensor:
         """Rows near enough to the answer: bumps at the center, a ramp along each axis, a plain."""
         device = self.scatter.within.device
-        away = offsets(self.in_shape, self.out_shape, self.center, rows).to(device)
+        places = None if self.index is None else self.index.cpu()
+        away = offsets(self.in_shape, self.out_shape, self.center, rows, places).to(device)
         bump = (-away.square().sum(-1) / 18).exp()
         # An axis of one place has no ramp: a row of zeros is no direction.
         steps = [
             step for step, size in zip(away.unbind(-1), self.in_shape, strict=True) if size > 1
         ]
         guess = torch.stack((bump, *(bump * step for step in steps), torch.ones_like(bump)), 1)
-        if self.index is not None:
-            guess = guess.gather(2, self.index[rows][:, None].expand(-1, guess.shape[1], -1))
         return guess if before is None else torch.cat((before[rows], guess), 1)
 
     def solve(
@@ -182,15 +183,6 @@ class Eigenproblem:
             parts = map_blocks(one, outputs, step, threads)
         return Solution(*(torch.cat(part) for part in zip(*parts, strict=True)))
 
-    def written_out(self, vectors: Tensor) -> Tensor:
-        """Rows (M, k, n) as (k, M, N)."""
-        rows = vectors.transpose(0, 1)
-        if self.index is None:
-            return rows.contiguous()
-        places = torch.Size(self.in_shape).numel()
-        weight = rows.new_zeros(*rows.shape[:2], places)
-        return weight.scatter_(2, self.index.expand(len(rows), -1, -1), rows)
-
 
 def _measure_rows(pencil: Pencil, pairs: Eigenpairs) -> tuple[Tensor, Tensor]:
     """The residuals, and S_b / S_w of each pooled value, both (b, k)."""
@@ -209,15 +201,14 @@ def _average_separability(
 ) -> Tensor:
     """S_b / S_w of average pooling at each output place, (M,)."""
     device = scatter.within.device
-    weight = average_weights(in_shape, out_shape).to(device)
     if window is None:
+        weight = average_weights(in_shape, out_shape).to(device)
         between = (weight @ scatter.between * weight).sum(-1)
         within = (weight @ scatter.within * weight).sum(-1)
     else:
         # The places of each block and no others: a narrow band holds little more than those.
-        line = weight.shape[1] // in_shape[0]
-        weight, index = weight.topk(int((weight > 0).sum(1).max()))
-        index = torch.where(weight > 0, index, index[:, :1])
+        line = torch.Size(in_shape[1:]).numel()
+        weight, index = (each.to(device) for each in average_blocks(in_shape, out_shape))
         parts = []
         for rows in torch.arange(len(index), device=device).split(256):
             try:

@@ -9,7 +9,6 @@ eigenvectors.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from numbers import Integral, Real
 from typing import Literal
@@ -107,9 +106,14 @@ def offsets(
     out_shape: Sequence[int],
     center: Center = "paper",
     rows: slice = slice(None),
+    index: Tensor | None = None,
 ) -> Tensor:
-    """From the center of each output place to each input place, (M, N, axes), or some `rows`."""
-    return coordinates(in_shape)[None] - centers(in_shape, out_shape, center)[rows][:, None]
+    """From the center of each output place to each input place, (M, N, axes), or some `rows`.
+
+    With an `index` (M, n), such as that of `windows`, only to these places, (M, n, axes).
+    """
+    places, middles = coordinates(in_shape), centers(in_shape, out_shape, center)[rows]
+    return (places[None] if index is None else places[index[rows]]) - middles[:, None]
 
 
 def penalty(
@@ -117,16 +121,38 @@ def penalty(
     out_shape: Sequence[int],
     center: Center = "paper",
     rows: slice = slice(None),
+    index: Tensor | None = None,
 ) -> Tensor:
     """The diagonals of C_m: squared distance of each input place from the center of m.
 
     Returns (M, N), or only the given `rows` of it, so that callers can go through the output in
-    blocks; the paper's M x N x N never exists.
+    blocks; the paper's M x N x N never exists. With an `index` (M, n), only its places.
 
     >>> penalty((4,), (2,)).tolist()
     [[1.0, 0.0, 1.0, 4.0], [9.0, 4.0, 1.0, 0.0]]
     """
-    return offsets(in_shape, out_shape, center, rows).square().sum(-1)
+    return offsets(in_shape, out_shape, center, rows, index).square().sum(-1)
+
+
+def window_axes(
+    in_shape: Sequence[int], out_shape: Sequence[int], radius: int, center: Center = "paper"
+) -> list[Tensor]:
+    """For each axis the places in the window of each output place, int64 (outputs, width).
+
+    >>> [along.tolist() for along in window_axes((5, 1), (2, 1), 1)]
+    [[[0, 1, 2], [2, 3, 4]], [[0]]]
+    """
+    source, target = check_shapes(in_shape, out_shape)
+    radius = as_radius(radius)
+    found = []
+    for size, outputs in zip(source, target, strict=True):
+        middle = centers((size,), (outputs,), center)[:, 0]
+        width = min(2 * radius + 1, size)
+        # A center between two pixels belongs to the lower one, on every machine.
+        nearest = (middle - 0.5).ceil().long() - 1
+        first = (nearest - radius).clamp(0, size - width)
+        found.append(first[:, None] + torch.arange(width))
+    return found
 
 
 def windows(
@@ -140,38 +166,60 @@ def windows(
     >>> windows((5,), (2,), 1).tolist()
     [[0, 1, 2], [2, 3, 4]]
     """
-    source, _ = check_shapes(in_shape, out_shape)
-    radius = as_radius(radius)
+    return _combine(in_shape, window_axes(in_shape, out_shape, radius, center))
+
+
+def _combine(in_shape: Sequence[int], axes: Sequence[Tensor]) -> Tensor:
+    """Places along each axis, (outputs, width), as places in raster order, (M, n)."""
     index = torch.zeros(1, 1, dtype=torch.int64)
-    for axis, middle in enumerate(centers(in_shape, out_shape, center).unbind(-1)):
-        size = source[axis]
-        width = min(2 * radius + 1, size)
-        # A center between two pixels belongs to the lower one, on every machine.
-        nearest = (middle - 0.5).ceil().long() - 1
-        first = (nearest - radius).clamp(0, size - width)
-        along = first[:, None] + torch.arange(width)
-        index = (index[:, :, None] * size + along[:, None, :]).flatten(1)
+    for size, along in zip(in_shape, axes, strict=True):
+        index = index[:, None, :, None] * size + along[None, :, None, :]
+        index = index.flatten(2).flatten(0, 1)
     return index
+
+
+def write_out(rows: Tensor, index: Tensor, places: int) -> Tensor:
+    """Rows (k, M, n) with weights at the places `index` (M, n) as (k, M, places), zero elsewhere.
+
+    >>> write_out(torch.ones(1, 1, 2), torch.tensor([[0, 2]]), 3).tolist()
+    [[[1.0, 0.0, 1.0]]]
+    """
+    whole = rows.new_zeros(*rows.shape[:2], places)
+    return whole.scatter(2, index.to(rows.device).expand(len(rows), -1, -1), rows)
+
+
+def average_blocks(in_shape: Sequence[int], out_shape: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """Average pooling by its blocks: weights, float64 (M, n), and the places they belong to.
+
+    Blocks are those of adaptive average pooling, so any pair of sizes has one. Where a block has
+    fewer places than the largest one, its first place stands for the missing, with weight zero.
+
+    >>> weight, index = average_blocks((3,), (2,))
+    >>> weight.tolist(), index.tolist()
+    ([[0.5, 0.5], [0.5, 0.5]], [[0, 1], [1, 2]])
+    """
+    source, target = check_shapes(in_shape, out_shape)
+    weight, axes = torch.ones(1, 1, dtype=torch.float64), []
+    for size, outputs in zip(source, target, strict=True):
+        m = torch.arange(outputs)
+        first, last = m * size // outputs, -(-(m + 1) * size // outputs)
+        along = first[:, None] + torch.arange(int((last - first).max()))
+        inside = along < last[:, None]
+        axes.append(torch.where(inside, along, first[:, None]))
+        share = inside / (last - first)[:, None].double()
+        weight = torch.einsum("mn,ab->manb", weight, share).flatten(2).flatten(0, 1)
+    return weight, _combine(source, axes)
 
 
 def average_weights(in_shape: Sequence[int], out_shape: Sequence[int]) -> Tensor:
     """Average pooling as a linear operator, float64 (M, N): each output place its block's mean.
 
-    Blocks are those of adaptive average pooling, so any pair of sizes has one.
-
     >>> average_weights((4,), (2,)).tolist()
     [[0.5, 0.5, 0.0, 0.0], [0.0, 0.0, 0.5, 0.5]]
     """
-    source, target = check_shapes(in_shape, out_shape)
-    weight = torch.ones(1, 1, dtype=torch.float64)
-    for size, outputs in zip(source, target, strict=True):
-        place = torch.arange(size)
-        along = torch.zeros(outputs, size, dtype=torch.float64)
-        for m in range(outputs):
-            first, last = m * size // outputs, math.ceil((m + 1) * size / outputs)
-            along[m] = ((place >= first) & (place < last)).double() / (last - first)
-        weight = torch.einsum("mn,ab->manb", weight, along).flatten(0, 1).flatten(1)
-    return weight
+    weight, index = average_blocks(in_shape, out_shape)
+    whole = weight.new_zeros(len(weight), torch.Size(in_shape).numel())
+    return whole.scatter_add_(1, index, weight)
 
 
 def kernel_weights(

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from foveapool._stored_names import from_stored, to_stored
-from foveapool.pooling.grid import Center, check_shapes, penalty, windows
+from foveapool.pooling.grid import Center, check_shapes, penalty, windows, write_out
 from foveapool.pooling.module import LinearPool2d
 from foveapool.pooling.storage import (
     Shapes,
@@ -56,7 +56,8 @@ class PoolingOperator:
     """The learned pooling: k eigenvectors for each of the M output places.
 
     Attributes:
-        weight: The matrix, (k, M, N), rows of unit norm in raster order.
+        rows: The weights of each row inside its window, (k, M, n), of unit norm, in raster order;
+            n is N without a window.
         eigenvalues: mu of each row, (k, M).
         residuals: How far each row is from an eigenvector, (k, M).
         gaps: (mu_i - mu_(i+1)) / mu_1, (k, M): a component behind a small gap is only one of many
@@ -81,9 +82,12 @@ class PoolingOperator:
         torch.Size([1, 6, 4, 4])
         >>> print(operator.summary().splitlines()[0])
         pooling (8, 8) -> (4, 4), 2 components, alpha 25 (absolute), l2
+        >>> narrow = solve_pooling(scatter, (4, 4), alpha=25.0, window=1)
+        >>> narrow.rows.shape, narrow.weight.shape
+        (torch.Size([2, 16, 9]), torch.Size([2, 16, 64]))
     """
 
-    weight: Tensor
+    rows: Tensor
     eigenvalues: Tensor
     residuals: Tensor
     gaps: Tensor
@@ -102,7 +106,23 @@ class PoolingOperator:
     @property
     def components(self) -> int:
         """How many maps each channel is pooled to."""
-        return self.weight.shape[0]
+        return self.rows.shape[0]
+
+    @property
+    def _index(self) -> Tensor | None:
+        """The input place of each of the `rows`' weights, (M, n); None without a window."""
+        settings = self.settings
+        if settings.window is None:
+            return None
+        return windows(self.in_shape, self.out_shape, settings.window, settings.center)
+
+    @property
+    def weight(self) -> Tensor:
+        """The matrix, (k, M, N); with a window it is written out anew whenever it is asked for."""
+        index = self._index
+        if index is None:
+            return self.rows
+        return write_out(self.rows, index, torch.Size(self.in_shape).numel())
 
     def radius(self) -> Tensor:
         """Measures how far each row's weights lie from its center.
@@ -110,8 +130,9 @@ class PoolingOperator:
         Returns:
             The root mean squared distance in pixels, (k, M).
         """
-        distance = penalty(self.in_shape, self.out_shape, self.settings.center).to(self.weight)
-        power = self.weight.square()
+        center, index = self.settings.center, self._index
+        distance = penalty(self.in_shape, self.out_shape, center, index=index).to(self.rows)
+        power = self.rows.square()
         return ((power * distance).sum(-1) / power.sum(-1)).sqrt()
 
     def gain(self) -> Tensor:
@@ -192,10 +213,7 @@ class PoolingOperator:
             "out_shape": list(tensors.pop("out_shape")),
             "settings": to_stored(asdict(tensors.pop("settings"))),
         }
-        window, center = self.settings.window, self.settings.center
-        if window is not None:
-            index = windows(self.in_shape, self.out_shape, window, center).to(self.weight.device)
-            tensors["weight"] = self.weight.gather(2, index.expand(self.components, -1, -1))
+        tensors["weight"] = tensors.pop("rows")
         save_tensors(path, "operator", tensors, facts)
 
     @classmethod
@@ -215,11 +233,7 @@ class PoolingOperator:
         check_contents(path, tensors, header, ("in_shape", "out_shape", "settings"), _shapes)
         in_shape, out_shape = tuple(header["in_shape"]), tuple(header["out_shape"])
         settings = SolveSettings(**from_stored(header["settings"]))
-        if settings.window is not None:
-            inside = tensors["weight"]
-            index = windows(in_shape, out_shape, settings.window, settings.center)
-            whole = inside.new_zeros(*inside.shape[:2], torch.Size(in_shape).numel())
-            tensors["weight"] = whole.scatter_(2, index.expand(len(inside), -1, -1), inside)
+        tensors["rows"] = tensors.pop("weight")
         return cls(**tensors, in_shape=in_shape, out_shape=out_shape, settings=settings)
 
 

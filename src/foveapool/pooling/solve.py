@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from foveapool.pooling.eigenproblem import Eigenproblem, limit_threads
-from foveapool.pooling.grid import CENTERS, Center, centers, coordinates, is_number
+from foveapool.pooling.grid import CENTERS, Center, centers, coordinates, is_number, window_axes
 from foveapool.pooling.operator import PoolingOperator, SolveSettings
 from foveapool.pooling.scatter import Scatter
 from foveapool.pooling.solvers import SOLVERS
@@ -161,13 +161,14 @@ def sweep_pooling(
         answer = problem.solve(strength, ridge, solver, tolerance, memory, vectors)
         vectors = answer.vectors
         length = vectors.norm(p=1 if norm == "l1" else 2, dim=-1, keepdim=True)
-        weight = problem.written_out(vectors / length)
+        rows = (vectors / length).transpose(0, 1).contiguous()
         values = answer.values.mT
         _warn_of_noise(values[:-1])
         with limit_threads(vectors.shape[-1]):
-            weight = apply_signs(weight, problem.in_shape, problem.out_shape, center, sign)
+            shapes = (problem.in_shape, problem.out_shape)
+            rows = apply_signs(rows, *shapes, center, sign, window)
         yield PoolingOperator(
-            weight=weight,
+            rows=rows,
             eigenvalues=values[:-1].contiguous(),
             residuals=answer.residuals.mT.contiguous(),
             gaps=(values[:-1] - values[1:]) / values[:1].clamp(min=torch.finfo(values.dtype).tiny),
@@ -237,8 +238,9 @@ def apply_signs(
     out_shape: Sequence[int],
     center: Center = "paper",
     sign: Sign = "neighbor",
+    window: int | None = None,
 ) -> Tensor:
-    """`weight` (k, M, N) with each row's sign settled.
+    """`weight` (k, M, N), or its windows (k, M, n), with each row's sign settled.
 
     `sum`: no row sums to less than zero. `neighbor`: so at the middle of the map, and from there
     outwards each row points the way of its neighbor, moved to the same center; a row that has
@@ -250,7 +252,7 @@ def apply_signs(
     if sign == "sum":
         return weight * _sign(sums)[..., None]
     parents, order = _towards_middle(out_shape)
-    agreement = _agreement(weight, parents, in_shape, out_shape, center)
+    agreement = _agreement(weight, parents, in_shape, out_shape, center, window)
     length = weight.norm(dim=-1)
     # Rounding errors must not settle a sign. The middle has no neighbor to follow.
     alone = agreement.abs() <= NOTHING * length * length[:, parents]
@@ -285,6 +287,7 @@ def _agreement(
     in_shape: Sequence[int],
     out_shape: Sequence[int],
     center: Center,
+    window: int | None,
 ) -> Tensor:
     """The inner product of each row with its parent's, moved to the same center, (k, M)."""
     middles = centers(in_shape, out_shape, center)
@@ -292,14 +295,21 @@ def _agreement(
     # Half a pixel goes up, on every machine.
     moves = (middles - middles[parent] + 0.5).floor().long()
     result = torch.zeros(weight.shape[:2], dtype=weight.dtype, device=weight.device)
-    picture = weight.unflatten(-1, tuple(in_shape))
+    sizes = tuple(in_shape)
+    if window is not None:
+        axes = window_axes(in_shape, out_shape, window, center)
+        sizes = tuple(along.shape[1] for along in axes)
+        # At the border a window does not move as far as its center does.
+        first = torch.cartesian_prod(*(along[:, 0] for along in axes)).reshape(-1, len(axes))
+        moves = moves - (first - first[parent])
+    picture = weight.unflatten(-1, sizes)
     for move in moves.unique(dim=0).tolist():
         chosen = (moves == torch.tensor(move)).all(1).nonzero().flatten().to(weight.device)
         rows, neighbors = picture[:, chosen], picture[:, parent.to(weight.device)[chosen]]
         for axis, distance in enumerate(move):
-            size = in_shape[axis] - abs(distance)
-            rows = rows.narrow(2 + axis, max(distance, 0), size)
-            neighbors = neighbors.narrow(2 + axis, max(-distance, 0), size)
+            size = max(sizes[axis] - abs(distance), 0)
+            rows = rows.narrow(2 + axis, max(distance, 0) if size else 0, size)
+            neighbors = neighbors.narrow(2 + axis, max(-distance, 0) if size else 0, size)
         result[:, chosen] = (rows * neighbors).flatten(2).sum(-1)
     return result
 

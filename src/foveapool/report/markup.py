@@ -143,9 +143,10 @@ def quantize_to_bytes(weight: Tensor) -> tuple[npt.NDArray[np.int8], npt.NDArray
 def pack_operator(operator: PoolingOperator) -> dict[str, Any]:
     """What the page needs of an operator; on a line (N,) the map is one row high."""
     # In half precision squares of weights vanish, and with them the radius.
-    operator = replace(operator, weight=operator.weight.detach().double())
-    rows, scales = quantize_to_bytes(operator.weight)
-    strength = operator.weight.abs().flatten().cpu().numpy()
+    operator = replace(operator, rows=operator.rows.detach().double())
+    weight = operator.weight
+    rows, scales = quantize_to_bytes(weight)
+    strength = weight.abs().flatten().cpu().numpy()
     height, width = flat_shape(operator.in_shape)
     out_height, out_width = flat_shape(operator.out_shape)
     settings = operator.settings

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -119,10 +120,12 @@ class _Loader:
             axes = len(operator.in_shape)
             self.missing.append(f"{path.name}: maps of {axes} axes cannot be drawn.")
             return None
-        if self.weights + operator.weight.numel() > MOST_WEIGHTS:
+        # The page shows whole rows, also of windows.
+        places = math.prod(operator.in_shape) * math.prod(operator.out_shape)
+        if self.weights + operator.components * places > MOST_WEIGHTS:
             self.left_out += 1
             return None
-        self.weights += operator.weight.numel()
+        self.weights += operator.components * places
         return operator
 
     def say_what_was_left_out(self) -> None:
