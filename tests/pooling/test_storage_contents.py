@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import resource
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -140,6 +141,61 @@ def test_another_window_than_that_of_the_tensors_is_refused(tmp_path, window):
     path = written(tmp_path, "windowed", lambda _, h: h["settings"].update(window=window))
     refused(path)
     refused(written(tmp_path, "banded", lambda _, header: header.update(window=window)))
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("windowed", {"in_shape": [30_000, 30_000], "out_shape": [15_000, 15_000]}),
+        ("operator", {"in_shape": [10**12, 10**12], "out_shape": [10**12, 10**11]}),
+        ("banded", {"in_shape": [10**9, 10**12]}),
+    ],
+)
+def test_sizes_far_beyond_the_tensors_are_refused_before_anything_is_made(tmp_path, name, change):
+    path = written(tmp_path, name, lambda _, header: header.update(change))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(ValueError, match=rf"{name}: "):
+        load(path)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000  # kilobytes
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "value"),
+    [
+        ("operator", "alpha", "x"),
+        ("operator", "alpha", float("nan")),
+        ("operator", "tolerance", True),
+        ("operator", "norm", 3),
+        ("operator", "centre", "second"),
+        ("windowed", "window", 2.0),
+        ("scatter", "weighting", "heavy"),
+        ("scatter", "weighting", ["balanced"]),
+        ("banded", "window", True),
+    ],
+)
+def test_a_fact_of_another_type_is_named(tmp_path, name, key, value):
+    def change(_: dict[str, Tensor], header: dict[str, Any]) -> None:
+        header.get("settings", header)[key] = value
+
+    key = {"centre": "center"}.get(key, key)
+    assert f"{key}: got {value!r}, wanted " in refused(written(tmp_path, name, change))
+
+
+@every_holder
+def test_a_tensor_of_another_type_or_not_finite_is_named(tmp_path, name):
+    HOLDERS[name]().save(tmp_path / name)
+    for each, tensor in load_file(tmp_path / name).items():
+        floating = tensor.is_floating_point()
+        others = [torch.bool, torch.complex64, torch.float32 if not floating else torch.int64]
+        for dtype in others:
+            path = written(tmp_path, name, lambda t, _, e=each, d=dtype: t.update({e: t[e].to(d)}))
+            assert f"got the tensor {each} of {dtype}, wanted " in refused(path)
+        if floating and each not in ("gaps", "separability", "average_separability"):
+            for value in (torch.nan, -torch.inf):
+                path = written(
+                    tmp_path, name, lambda t, _, e=each, v=value: t[e].view(-1)[-1:].fill_(v)
+                )
+                assert f"got NaN or infinity in the tensor {each}, wanted finite" in refused(path)
 
 
 def test_a_size_with_a_name_is_the_same_wherever_it_stands():

@@ -12,7 +12,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from hashlib import sha256
-from typing import Any
+from typing import Any, get_type_hints
 
 import torch
 from torch import Tensor
@@ -30,7 +30,14 @@ from foveapool.pooling.gram import (
 )
 from foveapool.pooling.moments import ChannelMoments, DeadChannels, Moments
 from foveapool.pooling.scatter import WEIGHTINGS, Scatter, Weighting
-from foveapool.pooling.storage import Shapes, check_contents, load_tensors, save_tensors
+from foveapool.pooling.storage import (
+    Shapes,
+    check_contents,
+    check_types,
+    explain_damage,
+    load_tensors,
+    save_tensors,
+)
 from foveapool.pooling.validation import (
     BINS,
     check_batch,
@@ -364,16 +371,17 @@ class ScatterAccumulator:
         tensors, header = load_tensors(path, "scatter-sums", device)
         check_contents(path, tensors, header, _FACTS, _shapes)
         facts = {name: header[name] for name in _FACTS}
-        moments = Moments(
-            **{name: tensors.pop(f"moments.{name}") for name in _MOMENT_TENSORS},
-            in_shape=tuple(facts["in_shape"]),
-            class_cap=facts["cap"],
-            seed=facts["seed"],
-        )
-        known = from_stored(facts)
-        settings = {field.name: known[field.name] for field in fields(_Settings)}
-        accumulator = cls(moments, **settings)
-        accumulator.load_state_dict({"tensors": tensors, "facts": facts})
+        with explain_damage(path):
+            moments = Moments(
+                **{name: tensors.pop(f"moments.{name}") for name in _MOMENT_TENSORS},
+                in_shape=tuple(facts["in_shape"]),
+                class_cap=facts["cap"],
+                seed=facts["seed"],
+            )
+            known = from_stored(facts)
+            settings = {field.name: known[field.name] for field in fields(_Settings)}
+            accumulator = cls(moments, **settings)
+            accumulator.load_state_dict({"tensors": tensors, "facts": facts})
         return accumulator
 
 
@@ -385,6 +393,8 @@ _FACTS = (
 
 
 def _shapes(facts: Mapping[str, Any]) -> Shapes:
+    whole = {"seen": int, "seed": int, "cap": int | None}
+    check_types(from_stored(facts), get_type_hints(_Settings) | whole)
     panels = Panels.for_grid(facts["in_shape"], facts["window"])
     classes, channels = len(facts["counts"]), facts["channels"]
     moments = {

@@ -9,6 +9,7 @@ sums) reads them once each: where maps are small, their product takes little lon
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -36,7 +37,7 @@ class Panels:
     def for_grid(cls, in_shape: Sequence[int], window: int | None = None) -> Panels:
         """Whole for `window=None`, else the band in which two places share a neighborhood."""
         shape = as_shape(in_shape)
-        size = torch.Size(shape).numel()
+        size = math.prod(shape)
         if window is None:
             return cls(size, size, size)
         line = size // shape[0]

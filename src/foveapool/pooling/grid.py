@@ -9,6 +9,7 @@ eigenvectors.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from numbers import Integral, Real
 from typing import Literal
@@ -209,6 +210,16 @@ def average_blocks(in_shape: Sequence[int], out_shape: Sequence[int]) -> tuple[T
         share = inside / (last - first)[:, None].double()
         weight = torch.einsum("mn,ab->manb", weight, share).flatten(2).flatten(0, 1)
     return weight, _combine(source, axes)
+
+
+def count_window(in_shape: Sequence[int], radius: int) -> int:
+    """How many input places `windows` gives each output place, without making them.
+
+    >>> count_window((5, 2), 1)
+    6
+    """
+    width = 2 * as_radius(radius) + 1
+    return math.prod(min(width, size) for size in as_shape(in_shape))
 
 
 def average_weights(in_shape: Sequence[int], out_shape: Sequence[int]) -> Tensor:

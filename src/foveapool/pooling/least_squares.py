@@ -9,14 +9,20 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, get_type_hints
 
 import torch
 from torch import Tensor
 
 from foveapool._memory import get_free_memory
 from foveapool.pooling.mixing import ChannelMixing
-from foveapool.pooling.storage import Shapes, check_contents, load_tensors, save_tensors
+from foveapool.pooling.storage import (
+    Shapes,
+    check_contents,
+    check_types,
+    load_tensors,
+    save_tensors,
+)
 from foveapool.pooling.validation import check_same_facts, gather_from_processes, sum_over_processes
 
 # What is added to each feature's variance, as a share of it; more where Cholesky asks for it.
@@ -134,6 +140,7 @@ _MIXING_FACTS = ("groups", "ridge", "explained")
 
 
 def _mixing_shapes(facts: Mapping[str, Any]) -> Shapes:
+    check_types(facts, {"groups": int, "ridge": float, "explained": float, "has_bias": bool})
     weight: Shapes = {"weight": ("outputs", "components", "inputs")}
     return {**weight, "bias": ("outputs",)} if facts["has_bias"] else weight
 
@@ -317,6 +324,7 @@ class MixingSums:
 
 
 def _read_sizes(facts: Mapping[str, Any]) -> MixingSizes:
+    check_types(facts, get_type_hints(MixingSizes) | {"pooling": str, "count": int})
     return MixingSizes(**{name: facts[name] for name in MixingSizes.__dataclass_fields__})
 
 

@@ -7,18 +7,26 @@ the second pass (`scatter.py`) takes the same ones.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from itertools import combinations
-from typing import Any, Literal
+from typing import Any, Literal, get_type_hints
 
 import torch
 from torch import Tensor
 
 from foveapool.pooling.gram import Workspace
 from foveapool.pooling.grid import as_shape, is_whole
-from foveapool.pooling.storage import Shapes, check_contents, load_tensors, save_tensors
+from foveapool.pooling.storage import (
+    Shapes,
+    check_contents,
+    check_types,
+    explain_damage,
+    load_tensors,
+    save_tensors,
+)
 from foveapool.pooling.validation import (
     BINS,
     Batch,
@@ -413,8 +421,9 @@ class ChannelMoments:
         """
         tensors, header = load_tensors(path, "moments", device)
         check_contents(path, tensors, header, _FACTS, _shapes)
-        moments = cls(num_classes=header["num_classes"])
-        moments.load_state_dict({"tensors": tensors, "facts": {k: header[k] for k in _FACTS}})
+        with explain_damage(path):
+            moments = cls(num_classes=header["num_classes"])
+            moments.load_state_dict({"tensors": tensors, "facts": {k: header[k] for k in _FACTS}})
         return moments
 
 
@@ -422,10 +431,11 @@ _FACTS = (*(each.name for each in fields(_Settings)), "in_shape", "channels", "s
 
 
 def _shapes(facts: Mapping[str, Any]) -> Shapes:
+    check_types(facts, get_type_hints(_Settings) | {"seen": int})
     if facts["in_shape"] is None:
         return {}
     cells = (facts["num_classes"], 1 if facts["class_cap"] is None else BINS)
-    places = torch.Size(as_shape(facts["in_shape"])).numel()
+    places = math.prod(as_shape(facts["in_shape"]))
     return {
         "pilot": ("channels",),
         "level": ("channels", places),

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any
+from typing import Any, get_type_hints
 
 import torch
 from torch import Tensor
 
 from foveapool._stored_names import from_stored, to_stored
-from foveapool.pooling.grid import Center, check_shapes, penalty, windows, write_out
+from foveapool.pooling.grid import Center, check_shapes, count_window, penalty, windows, write_out
 from foveapool.pooling.module import LinearPool2d
 from foveapool.pooling.storage import (
     Shapes,
     check_contents,
     check_names,
+    check_types,
     load_tensors,
     save_tensors,
 )
@@ -240,11 +242,12 @@ class PoolingOperator:
 def _shapes(facts: Mapping[str, Any]) -> Shapes:
     known = from_stored(dict(facts["settings"]))
     check_names("setting", known, [each.name for each in fields(SolveSettings)])
+    check_types(known, get_type_hints(SolveSettings))
     settings = SolveSettings(**known)
     source, target = check_shapes(facts["in_shape"], facts["out_shape"])
-    outputs, seen = torch.Size(target).numel(), torch.Size(source).numel()
+    outputs, seen = math.prod(target), math.prod(source)
     if settings.window is not None:
-        seen = windows(source, target, settings.window, settings.center).shape[1]
+        seen = count_window(source, settings.window)
     figures = dict.fromkeys(
         ("eigenvalues", "residuals", "gaps", "separability"), ("components", outputs)
     )

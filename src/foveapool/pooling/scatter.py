@@ -14,7 +14,13 @@ import torch
 from torch import Tensor
 
 from foveapool.pooling.gram import Panels
-from foveapool.pooling.storage import Shapes, check_contents, load_tensors, save_tensors
+from foveapool.pooling.storage import (
+    Shapes,
+    check_contents,
+    check_types,
+    load_tensors,
+    save_tensors,
+)
 
 Weighting = Literal["balanced", "frequency"]
 WEIGHTINGS: tuple[Weighting, ...] = ("balanced", "frequency")
@@ -160,6 +166,7 @@ class Scatter:
 
 
 def _shapes(facts: Mapping[str, Any]) -> Shapes:
+    check_types(facts, {"weighting": Weighting, "window": int | None})
     panels = Panels.for_grid(facts["in_shape"], facts["window"])
     sums, channels = (panels.size, panels.extent), ("channels",)
     return {

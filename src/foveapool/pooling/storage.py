@@ -6,10 +6,13 @@ Nothing is ever unpickled. A reader finds the old file or the new one, never hal
 from __future__ import annotations
 
 import json
+import math
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -85,13 +88,31 @@ def check_contents(
     `shapes` makes them of the facts; what it raises about the facts is told with the file's name.
     A state that was never a file has the name of its class for a path, and another advice.
     """
-    try:
+    with explain_damage(path, advice):
         check_names("fact", [name for name in facts if name not in _OF_EVERY_FILE], names)
         wanted = shapes(facts)
         check_names("tensor", tensors, wanted)
         _check_shapes(tensors, wanted)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{path}: {error}; {advice}") from error
+        check_numbers(tensors)
+
+
+@contextmanager
+def explain_damage(
+    path: str | os.PathLike[str], advice: str = "copy it again or make it anew"
+) -> Iterator[None]:
+    """Raises a ValueError that names the file, whatever its contents make the code inside raise."""
+    try:
+        yield
+    except (
+        *(ArithmeticError, AttributeError, LookupError, MemoryError),
+        *(RuntimeError, TypeError, ValueError),
+    ) as error:
+        told = str(error)
+        if isinstance(error, ValueError) and told.startswith(f"{path}: "):
+            raise
+        if not isinstance(error, ValueError):
+            told = f"{type(error).__name__}: {told}"
+        raise ValueError(f"{path}: {told}; {advice}") from error
 
 
 def check_names(what: str, found: Iterable[str], wanted: Iterable[str]) -> None:
@@ -101,6 +122,53 @@ def check_names(what: str, found: Iterable[str], wanted: Iterable[str]) -> None:
     wrong += [f"a {what} {name}" for name in sorted(found - wanted)]
     if wrong:
         raise ValueError(f"got {', '.join(wrong)}, wanted {', '.join(sorted(wanted)) or 'none'}")
+
+
+def check_types(facts: Mapping[str, Any], types: Mapping[str, Any]) -> None:
+    """Raises a ValueError unless each fact is of its type; numbers have to be finite.
+
+    >>> check_types({"window": None, "norm": "l2"}, {"window": int | None, "norm": str})
+    """
+    for name, wanted in types.items():
+        if not _is_of_type(facts[name], wanted):
+            told = wanted.__name__ if isinstance(wanted, type) else wanted
+            raise ValueError(f"{name}: got {facts[name]!r}, wanted {told}")
+
+
+def _is_of_type(value: Any, wanted: Any) -> bool:
+    if get_origin(wanted) is Literal:
+        return value in get_args(wanted)
+    if choices := get_args(wanted):
+        return any(_is_of_type(value, each) for each in choices)
+    if wanted is float:
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        return is_number and math.isfinite(value)
+    if wanted is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, NoneType if wanted is None else wanted)
+
+
+# Tensors of whole numbers, and those that divide by what may be nothing, whatever holds them.
+_WHOLE = ("counts", "bins")
+_RATIOS = ("gaps", "separability", "average_separability")
+
+
+def check_numbers(tensors: Mapping[str, Tensor]) -> None:
+    """Raises a ValueError unless the tensors hold finite floating-point numbers, or counts."""
+    for name, tensor in tensors.items():
+        kind = name.rsplit(".", 1)[-1]
+        if kind in _WHOLE:
+            if tensor.dtype != torch.int64:
+                raise ValueError(f"got the tensor {name} of {tensor.dtype}, wanted torch.int64")
+        elif not tensor.is_floating_point():
+            raise ValueError(f"got the tensor {name} of {tensor.dtype}, wanted floating point")
+        elif kind not in _RATIOS and not _is_finite(tensor.detach()):
+            raise ValueError(f"got NaN or infinity in the tensor {name}, wanted finite numbers")
+
+
+def _is_finite(tensor: Tensor) -> bool:
+    # The extremes tell, and need no second tensor of that size.
+    return not tensor.numel() or bool(torch.stack(tensor.aminmax()).isfinite().all())
 
 
 def _check_shapes(tensors: Mapping[str, Tensor], shapes: Shapes) -> None:
