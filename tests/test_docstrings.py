@@ -28,7 +28,7 @@ NAMED = ("foveapool.report.page.write_page", "foveapool.report.examples.choose_e
 RETURNED = (
     "foveapool.data.images.Images",
     "foveapool.report.examples.Examples",
-    "foveapool.robustness.tables.Table",
+    "foveapool.tabular.Table",
 )
 # torch calls these: a call of the layer, and a print of it, show them.
 CALLED_BY_TORCH = {"forward", "extra_repr"}

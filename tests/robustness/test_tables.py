@@ -26,7 +26,7 @@ def named(found, name):
 
 
 def rows_of(table, model):
-    return [row[1:] for row in table.rows if row[0] == model]
+    return [row[1:] for row in table.lines if row[0] == model]
 
 
 def result(scale, names=STANDARD_CORRUPTIONS, severities=(1, 2, 3, 4, 5), files=PERTURBATION_FILES):
@@ -103,13 +103,13 @@ def test_the_groups_are_the_papers():
 
 def test_the_papers_claims_are_counted_as_it_counts_them():
     summary = named(make_tables(load_paper().pooling, load_paper().baseline, "cifar10"), "summary")
-    ours = {row[0]: row[summary.header.index("ours")] for row in summary.rows}
+    ours = {row[0]: row[summary.header.index("ours")] for row in summary.lines}
     assert ours["CE below 100, geometric"] == "4 of 5"
     assert ours["flip rate below 100, geometric"] == "6 of 8"
     assert ours["flip rate below 100, non-geometric"] == "4 of 6"  # 10 of 14 in all
     assert ours["mCE"] == "99.8"
     column = summary.header.index("paper, pooling")
-    assert all(row[column] == ours[row[0]] for row in summary.rows)
+    assert all(row[column] == ours[row[0]] for row in summary.lines)
 
 
 def test_a_table_has_the_papers_shape_and_marks_its_missing_row():
@@ -134,7 +134,7 @@ def test_a_table_has_the_papers_shape_and_marks_its_missing_row():
 @pytest.mark.parametrize("data", ["", "street-digits", "cifar100", "cifar10, 5 %"])
 def test_on_other_data_nothing_of_the_paper_is_shown(data):
     for table in make_tables(result(0.9), result(1.0), data):
-        shown = [*table.header, *(row[0] for row in table.rows)]
+        shown = [*table.header, *(row[0] for row in table.lines)]
         assert not any("paper" in cell for cell in shown)
         assert not any("in the paper" in note or "The paper's" in note for note in table.notes)
     summary = make_tables(result(0.9), None, data)[0]
@@ -145,11 +145,11 @@ def test_markdown_and_csv_hold_the_same_cells():
     for table in make_tables(result(0.9), result(1.0), "cifar10"):
         lines = table.markdown().split("\n\n")[0].splitlines()
         cells = [tuple(cell.strip() for cell in line[1:-1].split("|")) for line in lines]
-        assert cells[0] == table.header and tuple(cells[2:]) == table.rows
+        assert cells[0] == table.header and tuple(cells[2:]) == table.lines
         assert all(note in table.markdown() for note in table.notes)
         assert [tuple(row) for row in csv.reader(table.csv().splitlines())] == [
             table.header,
-            *table.rows,
+            *table.lines,
         ]
 
 
@@ -164,9 +164,9 @@ def test_what_was_not_measured_is_not_shown():
     ]
     table = found[1]
     assert table.header[2:] == ("Fog",)
-    assert [row[0] for row in table.rows] == ["ours", "paper, ResNet", "paper, pooling"]
-    assert [row[0] for row in found[2].rows] == ["ours"]  # the paper has no extra ones
-    assert "CE" not in {row[0] for row in table.rows} and table.notes == ()
+    assert [row[0] for row in table.lines] == ["ours", "paper, ResNet", "paper, pooling"]
+    assert [row[0] for row in found[2].lines] == ["ours"]  # the paper has no extra ones
+    assert "CE" not in {row[0] for row in table.lines} and table.notes == ()
     assert found[0].notes == ()
     (note,) = make_tables(few, few)[1].notes[1:]
     assert "CE is over severity 5 alone" in note
@@ -178,7 +178,7 @@ def test_a_baseline_without_an_error_leaves_a_dash_not_a_crash():
     found = make_tables(result(0.5), result(0.0))
     table = named(found, "corruptions-geometric")
     assert rows_of(table, "CE") == [] and "0 of 0 geometric" in table.notes[0]
-    summary = {row[0]: row[2] for row in named(found, "summary").rows}
+    summary = {row[0]: row[2] for row in named(found, "summary").lines}
     assert summary["mCE"] == summary["mFR, all 14"] == "-"
 
 

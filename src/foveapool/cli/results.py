@@ -12,7 +12,6 @@ from foveapool._io import read_json
 from foveapool.cli.options import user_errors
 from foveapool.records import ERROR, VALIDATION, Row, read_rows
 from foveapool.report.tables import (
-    Table,
     claims_table,
     error_table,
     find_differing_columns,
@@ -22,6 +21,7 @@ from foveapool.report.tables import (
 )
 from foveapool.runs import STUDY
 from foveapool.study.rows import DIVERGED
+from foveapool.tabular import Table
 
 FORMATS = ("terminal", "markdown", "csv", "latex")
 ROWS = "rows.csv"

@@ -18,7 +18,7 @@ from foveapool.robustness.evaluate import Progress
 from foveapool.robustness.names import check_severities, corruption_names, perturbation_names
 from foveapool.robustness.result import average_results
 from foveapool.robustness.sets import generate_corruptions, generate_perturbations
-from foveapool.robustness.tables import Table, make_tables
+from foveapool.robustness.tables import make_tables
 from foveapool.study.loading import TrainedNetwork, load_trained_network
 from foveapool.study.robustness import (
     MeasuredNetwork,
@@ -27,6 +27,7 @@ from foveapool.study.robustness import (
     make_rows,
     measure_network,
 )
+from foveapool.tabular import Table
 from foveapool.training.metrics import open_bar
 from foveapool.training.parallel import choose_device
 
@@ -179,7 +180,7 @@ def evaluate_command(
             for table in drawn:
                 text = f"# {table.title}\n\n{table.markdown()}\n"
                 write_text(tables_folder / f"{table.name}.md", text)
-                write_text(tables_folder / f"{table.name}.csv", table.csv())
+                write_text(tables_folder / f"{table.name}.csv", f"{table.csv()}\n")
     for table in drawn:
         _print(table)
     typer.echo(f"rows added to {results}")
@@ -222,8 +223,8 @@ def _print(table: Table) -> None:
     drawn = Drawn(*table.header, box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 0, 0, 1))
     for column in drawn.columns[1:]:
         column.justify = "right"
-    before = table.rows[0][0] if table.rows else ""
-    for row in table.rows:
+    before = table.lines[0][0] if table.lines else ""
+    for row in table.lines:
         # A model's name once for its rows, as the paper has it.
         drawn.add_row("" if row[0] == before and drawn.rows else row[0], *row[1:])
         before = row[0]

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.report.examples import Examples
-from foveapool.report.tables import Table
+from foveapool.tabular import Table
 
 _VOID = {"br", "meta", "hr"}
 # A script element ends at the first "</script", and "<!--" changes how it is read; inside of JSON

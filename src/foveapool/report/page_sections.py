@@ -18,13 +18,13 @@ from foveapool.report.markup import (
 )
 from foveapool.report.run_summary import RunSummary
 from foveapool.report.tables import (
-    Table,
     error_table,
     format_spread,
     get_paper_error,
     latest_rows,
     selection_table,
 )
+from foveapool.tabular import Table
 
 Named = Sequence[tuple[str, RunSummary]]
 

@@ -16,7 +16,7 @@ from typing import Any
 from foveapool.labels import REPLACE
 from foveapool.records import CE, ERROR, FLIP_RATE, LESS, P_VALUE, VALIDATION, Row
 from foveapool.statistics import compare_pairs, index_by_seed
-from foveapool.tabular import format_csv, format_markdown
+from foveapool.tabular import Table
 
 Key = tuple[str, ...]
 PLACE = ("network", "data", "pooling", "layer", "placement", "form", "alpha", "norm", "components")
@@ -25,43 +25,6 @@ _PAIRED = (LESS, P_VALUE, CE, FLIP_RATE)  # begin what is of two networks, with 
 _OF_PAPER = ("table1-", "sgd-")  # the studies that follow the paper's procedure
 _KNOWN = "settings-"  # those at settings that are known, the paper's among them
 _BASELINE, _CLOSED, _SGD = "baseline", "closed-form", "sgd"
-
-
-@dataclass(frozen=True)
-class Table:
-    """A header and lines of cells."""
-
-    header: tuple[str, ...]
-    lines: tuple[tuple[str, ...], ...]
-
-    def markdown(self) -> str:
-        """For a document."""
-        return format_markdown(self.header, self.lines)
-
-    def csv(self) -> str:
-        """For a spreadsheet."""
-        return format_csv(self.header, self.lines).rstrip("\n")
-
-    def latex(self) -> str:
-        """For a paper; needs the package booktabs."""
-        lines = [" & ".join(map(_for_latex, row)) + r" \\" for row in (self.header, *self.lines)]
-        columns = "l" * len(self.header)
-        body = [lines[0], r"\midrule", *lines[1:]]
-        parts = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", *body, r"\bottomrule"]
-        return "\n".join([*parts, r"\end{tabular}"])
-
-
-_FOR_LATEX = {
-    **{char: f"\\{char}" for char in "%&_#${}"},
-    "\\": r"\textbackslash{}",
-    "^": r"\textasciicircum{}",
-    "~": r"\textasciitilde{}",
-}
-
-
-def _for_latex(text: str) -> str:
-    parts = ["".join(_FOR_LATEX.get(char, char) for char in part) for part in text.split("+-")]
-    return r"$\pm$".join(parts)
 
 
 def latest_rows(rows: Iterable[Row]) -> list[Row]:

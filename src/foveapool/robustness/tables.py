@@ -7,7 +7,6 @@ Shares are in percent; 100 is the baseline's own CE and flip rate, and lower is 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from foveapool.robustness.compare import (
     CORRUPTION_GROUPS,
@@ -24,7 +23,7 @@ from foveapool.robustness.compare import (
 )
 from foveapool.robustness.names import NOISE_LEVELS, is_noise, name_at_level
 from foveapool.robustness.result import RobustnessResult
-from foveapool.tabular import format_csv, format_markdown
+from foveapool.tabular import Table
 
 NONE = "-"
 BASELINE, OURS = "baseline", "ours"
@@ -46,54 +45,6 @@ NEIGHBORS = (
     "too few for that, by its own errors under the same noise: most likely it compares "
     "neighboring frames, and only such flips can stand beside its own."
 )
-
-
-@dataclass(frozen=True)
-class Table:
-    """A head, rows of cells and notes below.
-
-    Attributes:
-        name: Fit for a file.
-        title: What stands above the table.
-        header: The cells of the head.
-        rows: The cells of each row.
-        notes: Sentences below the table.
-
-    Example:
-        >>> table = Table("errors", "Errors", ("corruption", "ours"), (("fog", "12.5"),))
-        >>> print(table.csv().strip())
-        corruption,ours
-        fog,12.5
-    """
-
-    name: str
-    title: str
-    header: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    notes: tuple[str, ...] = ()
-
-    def markdown(self) -> str:
-        """Writes the table as a document takes it, its notes below.
-
-        Returns:
-            Markdown, without the title.
-
-        Example:
-            >>> table = Table("errors", "Errors", ("corruption", "ours"), (("fog", "12.5"),))
-            >>> print(table.markdown())
-            | corruption | ours |
-            | --- | --- |
-            | fog | 12.5 |
-        """
-        return "\n\n".join([format_markdown(self.header, self.rows), *self.notes])
-
-    def csv(self) -> str:
-        """Writes head and rows as comma-separated values.
-
-        Returns:
-            The text of a CSV file.
-        """
-        return format_csv(self.header, self.rows)
 
 
 def make_tables(
@@ -148,7 +99,7 @@ def summary_table(
         notes.append(LEVELS)
         notes += [NEIGHBORS] if printed is not None else []
     header = ("percent, or how many", *columns)
-    return Table("summary", "Summary", header, tuple(rows), tuple(notes))
+    return Table(header, tuple(rows), "summary", "Summary", tuple(notes))
 
 
 def corruption_table(
@@ -182,7 +133,7 @@ def corruption_table(
     titles = [load_paper().corruption_titles.get(name, name) for name in names]
     title = f"Corruptions, {group}: error % by severity"
     header = ("", "severity", *titles)
-    return Table(f"corruptions-{group}", title, header, tuple(rows), tuple(notes))
+    return Table(header, tuple(rows), f"corruptions-{group}", title, tuple(notes))
 
 
 def perturbation_table(
@@ -217,7 +168,7 @@ def perturbation_table(
     titles = [load_paper().perturbation_titles[name] for name in names]
     title = f"Perturbations, {group}: flip probability %"
     header = ("", "level", *titles)
-    return Table(f"perturbations-{group}", title, header, tuple(rows), tuple(notes))
+    return Table(header, tuple(rows), f"perturbations-{group}", title, tuple(notes))
 
 
 def _models(
