@@ -61,20 +61,20 @@ class Table:
         return text.getvalue().removesuffix("\n")
 
     def latex(self) -> str:
-        """Writes head and lines as a `tabular`; needs the package booktabs.
+        r"""Writes head and lines as a `tabular`; needs the package booktabs.
 
         Returns:
             LaTeX, without title and notes.
 
         Example:
             >>> print(Table(("error %",), (("12.5 +- 0.3",),)).latex())
-            \\begin{tabular}{l}
-            \\toprule
-            error \\% \\\\
-            \\midrule
-            12.5 $\\pm$ 0.3 \\\\
-            \\bottomrule
-            \\end{tabular}
+            \begin{tabular}{l}
+            \toprule
+            error \% \\
+            \midrule
+            12.5 $\pm$ 0.3 \\
+            \bottomrule
+            \end{tabular}
         """
         lines = [" & ".join(map(_for_latex, line)) + r" \\" for line in (self.header, *self.lines)]
         columns = "l" * len(self.header)
