@@ -170,6 +170,20 @@ def test_a_layer_whose_maps_do_not_vary_is_named():
         ClosedFormPooling().fit(Dying(), loader(), ["alive", "dead"])
 
 
+def test_channels_that_vary_by_rounding_alone_are_left_out_and_named_with_their_layer():
+    class Leveled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.pool = nn.MaxPool2d(2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.pool(torch.cat((x[:, :1], 1e6 + x[:, 1:].sigmoid() / 16), 1))
+
+    with pytest.warns(UserWarning, match=r"layer pool: . channels vary .* left out: \[1"):
+        fit = ClosedFormPooling().fit(Leveled(), loader(), "pool")
+    assert (fit.scatter_.std > 0).tolist()[0] and not fit.scatter_.std[1:].any()
+
+
 class Twins(nn.Module):
     """Two pictures that one pooling shrinks."""
 

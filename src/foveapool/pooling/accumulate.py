@@ -9,8 +9,9 @@ before it is multiplied: large means do not cancel, and constant places vanish. 
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from hashlib import sha256
 from typing import Any, get_type_hints
 
@@ -50,6 +51,9 @@ from foveapool.pooling.validation import (
 
 # Maps of fewer places are multiplied in float64: BLAS adds up such narrow products one by one.
 FEW = 32
+# Numbers smaller than this, or larger than one by it, are multiplied in float64: float32 would lose
+# their squares.
+_LEAST = 1e-15
 
 
 @dataclass(frozen=True)
@@ -112,6 +116,8 @@ class ScatterAccumulator:
         # What no batch changes: on a GPU each small step costs as much as a large one.
         share = (self._class_weights() / moments.counts).sqrt()
         self._weights = share[:, None, None] * self._channel_scale()[:, None]
+        self._double = self._is_beyond_float32()
+        self._rounding = torch.finfo(torch.float64).eps  # of the coarsest products so far
         self._draws = moments.class_cap is not None and bool((moments.bins < BINS).any())
 
     def _class_weights(self) -> Tensor:
@@ -125,6 +131,15 @@ class ScatterAccumulator:
         std = self.moments.std
         scale = 1 / std if self.settings.normalize else torch.ones_like(std)
         return torch.where(std > 0, scale, 0.0)
+
+    def _is_beyond_float32(self) -> bool:
+        """Whether levels or weights need float64, or numbers are of a size whose products do."""
+        moments, live = self.moments, self.moments.std > 0
+        weights = self._weights[:, live]
+        rows = (moments.std * self._channel_scale())[live]
+        sizes = torch.cat((weights.flatten(), rows.amax(0, keepdim=True) if len(rows) else rows))
+        held = bool(((sizes > _LEAST) & (sizes < 1 / _LEAST)).all())
+        return not held or not torch.equal(moments.level, moments.level.float().double())
 
     def update(self, features: Tensor, labels: Tensor, ids: Tensor | None = None) -> None:
         """Takes a batch in; a batch that is refused changes nothing.
@@ -140,6 +155,8 @@ class ScatterAccumulator:
         moments = self.moments
         layout = (len(moments.mean), moments.in_shape)
         batch = check_batch(features, labels, ids, self.seen, len(moments.counts), layout)
+        if self._double:
+            batch = replace(batch, maps=batch.maps.double())
         if len(batch.maps) and not bool(batch.largest().square().isfinite()):
             # Near the level that is taken off, squares may be small all the same.
             around = batch.maps - moments.level.to(batch.maps.dtype)
@@ -153,6 +170,7 @@ class ScatterAccumulator:
                 self._add(batch.maps[piece], batch.labels[piece])
 
     def _add(self, maps: Tensor, labels: Tensor) -> None:
+        self._rounding = max(self._rounding, torch.finfo(maps.dtype).eps)
         weight = self._weights[labels].to(maps.dtype)
         rows = self._workspace.take("rows", maps.shape, maps.dtype, maps.device)
         subtract_and_weight(maps, self.moments.level.to(maps.dtype), weight, out=rows)
@@ -206,6 +224,7 @@ class ScatterAccumulator:
             means, root = some * part[:, None, None], root[:, None, None]
             self.panels.add_gram(between, (root * (means - middle)).flatten(0, 1))
             self.panels.add_gram(within, (root * means).flatten(0, 1), sign=-1)
+        self._warn_of_cancellation(within)
         if settings.window is None:
             between, within = self.panels.dense(between), self.panels.dense(within)
         return Scatter(
@@ -218,6 +237,20 @@ class ScatterAccumulator:
             settings.weighting,
             settings.window,
         )
+
+    def _warn_of_cancellation(self, within: Tensor) -> None:
+        """Says so where B is a small difference of numbers that were rounded."""
+        diagonal = torch.arange(self.panels.size, device=within.device)[:, None]
+        left, before = (
+            float(self.panels.blocks(each, diagonal).sum()) for each in (within, self._gram)
+        )
+        if left < 1e3 * self._rounding * before:
+            warnings.warn(
+                f"features: within the classes they vary by {max(left, 0) / before:.0e} of their "
+                f"mean square, which is near rounding ({self._rounding:.0e}): B is not exact; give "
+                "float64 features",
+                stacklevel=3,
+            )
 
     def merge(self, other: ScatterAccumulator) -> None:
         """Takes in all that another has seen over the same moments, another shard of the data, say.
@@ -245,6 +278,7 @@ class ScatterAccumulator:
         check_same_facts("ScatterAccumulator", self._facts(), other._facts())
         for mine, theirs in zip(self._tensors().values(), other._tensors().values(), strict=True):
             mine += theirs.to(mine.device)
+        self._rounding = max(self._rounding, other._rounding)
         self.seen += other.seen
 
     def all_reduce(self, group: Any = None) -> None:
@@ -329,6 +363,8 @@ class ScatterAccumulator:
         for name, tensor in self._tensors().items():
             tensor.copy_(tensors[name])
         self.seen = seen
+        # What came before is not said: it was float32, as most maps are.
+        self._rounding = torch.finfo(torch.float32).eps
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the state, and the moments, to a safetensors file.

@@ -22,7 +22,9 @@ from foveapool.pooling.grid import (
     Center,
     average_blocks,
     average_weights,
+    centers,
     check_shapes,
+    coordinates,
     is_number,
     is_whole,
     offsets,
@@ -122,6 +124,20 @@ class Eigenproblem:
         """
         own = self.scatter.within_diagonal() / self.unit
         return RIDGE if strength < CONSTANT or float(own.min()) < CONSTANT else 0.0
+
+    def count_lifted(self, strength: float) -> int:
+        """How many places do vary, but so little that the ridge outweighs them at some center."""
+        own = self.scatter.within_diagonal() / self.unit
+        places, middles = (
+            coordinates(self.in_shape),
+            centers(self.in_shape, self.out_shape, self.center),
+        )
+        nearest = sum(
+            (place[:, None] - middle.unique()).square().amin(1)
+            for place, middle in zip(places.unbind(1), middles.unbind(1), strict=True)
+        )
+        weighed = own + strength * torch.as_tensor(nearest, device=own.device)
+        return int(((own > 0) & (weighed < CONSTANT)).sum())
 
     def block(self, rows: slice, strength: float, ridge: float, workspace: Workspace) -> Pencil:
         """The eigenproblems of some output places."""

@@ -19,6 +19,12 @@ from torch import Tensor
 
 from foveapool.pooling.gram import Workspace
 from foveapool.pooling.grid import as_shape, is_whole
+from foveapool.pooling.rounding import (
+    check_no_dead_channels,
+    find_dead_channels,
+    square_small_ones,
+    warn_of_left_out,
+)
 from foveapool.pooling.storage import (
     Shapes,
     check_contents,
@@ -32,6 +38,7 @@ from foveapool.pooling.validation import (
     Batch,
     Layout,
     check_batch,
+    check_class_sizes,
     check_not_itself,
     check_same_facts,
     count_kept_bins,
@@ -126,6 +133,7 @@ class ChannelMoments:
         self.in_shape: tuple[int, ...] | None = None
         self.seen = 0
         self._state: dict[str, Tensor] = {}
+        self._rounding = 0.0  # of the coarsest type that maps came in
         self._workspace = Workspace()
 
     def update(self, features: Tensor, labels: Tensor, ids: Tensor | None = None) -> None:
@@ -146,13 +154,18 @@ class ChannelMoments:
             pilot, level = self._state.get("pilot"), self._state.get("level")
             if pilot is None or level is None:
                 # Any value near the mean will do: sums of squares around it do not cancel. It is
-                # one that float32 holds exactly, so that what is subtracted is what is remembered.
-                pilot = batch.maps[0].mean(1).float().double()
-                level = batch.maps.mean(0).float().double()
+                # one that the maps' type holds, so that what is subtracted is what is remembered,
+                # and lies among their values, so that what is constant leaves nothing behind.
+                low, high = batch.maps.amin(0), batch.maps.amax(0)
+                level = batch.maps.mean(0).clamp(low, high)
+                pilot = level.mean(1).clamp(low.amin(1), high.amax(1)).double()
+                level = level.double()
+            batch = batch.in_type_of(pilot)
             sums, squares = self._around_pilot(batch, pilot)
             if not bool((sums.sum() + squares.sum()).isfinite()):
                 batch.raise_not_finite()
             self._add(batch, pilot, level, sums, squares)
+            self._rounding = max(self._rounding, torch.finfo(features.dtype).eps)
         self.seen += len(batch.maps)
 
     def _around_pilot(self, batch: Batch, pilot: Tensor) -> tuple[Tensor, Tensor]:
@@ -167,6 +180,7 @@ class ChannelMoments:
             # One map's sums in its own precision, which rounds once: all others are float64.
             sums[piece] = around.sum(2)
             squares[piece] = torch.linalg.vector_norm(around, dim=2).double().square_()
+            square_small_ones(maps, pilot, sums[piece], squares[piece])
         return sums, squares
 
     def _add(
@@ -252,6 +266,7 @@ class ChannelMoments:
             theirs = other._around(self._state["pilot"].to(other._state["pilot"]))
             for name in ("counts", "sums", "squares"):
                 self._state[name] += theirs[name].to(self._state[name].device)
+        self._rounding = max(self._rounding, other._rounding)
         self.seen += other.seen
 
     def all_reduce(self, group: Any = None) -> None:
@@ -283,6 +298,7 @@ class ChannelMoments:
             mine = (self._state["pilot"].cpu(), self._state["level"].cpu(), self.in_shape)
         # A process without data must still take part: it learns the sizes from the others.
         first = next(filter(None, gather_from_processes(mine, group)), None)
+        self._rounding = max(gather_from_processes(self._rounding, group))
         if first is None:
             return
         pilot, level, in_shape = first
@@ -295,15 +311,21 @@ class ChannelMoments:
             self._allocate(in_shape, pilot.to(device), level.to(device))
         sum_over_processes((self._state[name] for name in ("counts", "sums", "squares")), group)
 
-    def compute(self) -> Moments:
+    def compute(self, name: str = "features") -> Moments:
         """Finds the moments over the samples that count.
+
+        Warns of channels that vary but are left out, by no more than rounding; constant ones are
+        left out in silence, for they say nothing about places.
+
+        Args:
+            name: What the maps are called in that warning.
 
         Returns:
             What `ScatterAccumulator` starts from.
 
         Raises:
             ValueError: If nothing was taken in, or a class has fewer than two samples, or a channel
-                never varies.
+                never varies and `dead_channels` is "error".
         """
         if not self._state:
             raise ValueError("ChannelMoments: got no samples, wanted at least two of each class")
@@ -314,11 +336,12 @@ class ChannelMoments:
         check_class_sizes(state["counts"], counts, settings.class_cap)
         entries = float(counts.sum() * torch.Size(self.in_shape or ()).numel())
         around = (state["sums"] * chosen[..., None]).sum((0, 1)) / entries
-        variance = (state["squares"] * chosen[..., None]).sum((0, 1)) / entries - around.square()
-        mean = state["pilot"] + around
-        dead = find_dead_channels(mean, variance)
+        square = (state["squares"] * chosen[..., None]).sum((0, 1)) / entries
+        mean, variance = state["pilot"] + around, square - around.square()
+        dead = find_dead_channels(mean, variance, square, self._rounding)
         if settings.dead_channels == "error":
             check_no_dead_channels(dead)
+        warn_of_left_out(name, dead & (square > 0), self._rounding)
         std = torch.where(dead, 0.0, variance.clamp(min=0).sqrt())
         assert self.in_shape is not None
         return Moments(
@@ -351,7 +374,8 @@ class ChannelMoments:
             >>> again.seen
             8
         """
-        return {"tensors": dict(self._state), "facts": {**self._facts(), "seen": self.seen}}
+        facts = {**self._facts(), "seen": self.seen, "rounding": self._rounding}
+        return {"tensors": dict(self._state), "facts": facts}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Goes on from the state of another, whose settings it takes over.
@@ -368,10 +392,10 @@ class ChannelMoments:
             >>> moments.settings.num_classes
             5
         """
-        tensors, facts = state.get("tensors", {}), dict(state.get("facts", {}))
+        tensors, facts = state.get("tensors", {}), _with_rounding(state.get("facts", {}))
         advice = "give the state_dict of a ChannelMoments"
         check_contents("ChannelMoments", tensors, facts, _FACTS, _shapes, advice)
-        self.seen = facts.pop("seen")
+        self.seen, self._rounding = facts.pop("seen"), facts.pop("rounding")
         shape = facts.pop("in_shape")
         facts.pop("channels")
         self.settings = _Settings(**facts)
@@ -420,6 +444,7 @@ class ChannelMoments:
             5
         """
         tensors, header = load_tensors(path, "moments", device)
+        header = _with_rounding(header)
         check_contents(path, tensors, header, _FACTS, _shapes)
         with explain_damage(path):
             moments = cls(num_classes=header["num_classes"])
@@ -427,11 +452,16 @@ class ChannelMoments:
         return moments
 
 
-_FACTS = (*(each.name for each in fields(_Settings)), "in_shape", "channels", "seen")
+_FACTS = (*(each.name for each in fields(_Settings)), "in_shape", "channels", "seen", "rounding")
+
+
+def _with_rounding(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """The facts of a state; those of before the rounding was noted were of float32 at best."""
+    return {"rounding": torch.finfo(torch.float32).eps, **facts}
 
 
 def _shapes(facts: Mapping[str, Any]) -> Shapes:
-    check_types(facts, get_type_hints(_Settings) | {"seen": int})
+    check_types(facts, get_type_hints(_Settings) | {"seen": int, "rounding": float})
     if facts["in_shape"] is None:
         return {}
     cells = (facts["num_classes"], 1 if facts["class_cap"] is None else BINS)
@@ -443,52 +473,3 @@ def _shapes(facts: Mapping[str, Any]) -> Shapes:
         "sums": (*cells, "channels"),
         "squares": (*cells, "channels"),
     }
-
-
-def check_class_sizes(samples: Tensor, counts: Tensor, class_cap: int | None) -> None:
-    """Raises a ValueError if a class has fewer than two samples that count.
-
-    samples: (Q, bins), all that were seen; counts: (Q,), those that count.
-    """
-    few = (counts < 2).nonzero().flatten().tolist()
-    for q in few:
-        drawn = samples[q].cumsum(0).tolist()
-        if drawn[-1] >= 2:
-            least = next(size for size in drawn if size >= 2)
-            raise ValueError(
-                f"class_cap: got {class_cap} for {drawn[-1]} samples of class {q}, wanted {least} "
-                "or more: classes are drawn in parts"
-            )
-    if few:
-        raise ValueError(_describe_small_classes(counts.tolist()))
-
-
-def _describe_small_classes(counts: list[int]) -> str:
-    few = {q: size for q, size in enumerate(counts) if size < 2}
-    empty = [q for q, size in few.items() if size == 0]
-    if empty and any(counts[empty[0] :]):
-        advice = "number the classes from 0 without gaps"
-    elif empty:
-        advice = "give samples of these, or lower num_classes if it was given"
-    else:
-        advice = "give more samples of these classes or leave them out"
-    return (
-        "labels: got classes with fewer than two samples {class: samples} "
-        f"{dict(list(few.items())[:10])}, wanted two or more of each of the {len(counts)} classes; "
-        f"{advice}"
-    )
-
-
-def find_dead_channels(mean: Tensor, variance: Tensor) -> Tensor:
-    """Which channels do not vary: a constant one leaves rounding behind, relative to its level."""
-    return variance <= 1e-12 * mean.square().clamp(min=1e-30)
-
-
-def check_no_dead_channels(dead: Tensor) -> None:
-    """Raises a ValueError that names the dead channels."""
-    if bool(dead.any()):
-        names = torch.nonzero(dead).flatten().tolist()
-        raise ValueError(
-            f"features: got {len(names)} dead channels (variance 0): {names[:10]}, wanted "
-            "variance in each; pass dead_channels='ignore' to leave them out of the scatter"
-        )

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from foveapool.pooling.eigenproblem import Eigenproblem, limit_threads
+from foveapool.pooling.eigenproblem import CONSTANT, RIDGE, Eigenproblem, limit_threads
 from foveapool.pooling.grid import CENTERS, Center, centers, coordinates, is_number, window_axes
 from foveapool.pooling.operator import PoolingOperator, SolveSettings
 from foveapool.pooling.scatter import Scatter
@@ -158,6 +158,8 @@ def sweep_pooling(
             alpha = AUTO_ALPHA * (1.0 if alpha_unit == "trace" else problem.unit)
         strength = alpha if alpha_unit == "trace" else alpha / problem.unit
         ridge = problem.ridge(strength)
+        if ridge:
+            _warn_of_ridge(strength, problem.count_lifted(strength))
         answer = problem.solve(strength, ridge, solver, tolerance, memory, vectors)
         vectors = answer.vectors
         length = vectors.norm(p=1 if norm == "l1" else 2, dim=-1, keepdim=True)
@@ -192,8 +194,33 @@ def sweep_pooling(
         )
 
 
+def _warn_of_ridge(strength: float, lifted: int) -> None:
+    """Says so where the answer depends on what is added to the diagonal of B."""
+    if strength < CONSTANT:
+        warnings.warn(
+            f"alpha: got {strength:.1g} of trace(B)/N, less than the {RIDGE:g} of it that rounding "
+            f"asks for; what is found is the answer for that; ask for {RIDGE:g} or more",
+            stacklevel=3,
+        )
+    elif lifted:
+        warnings.warn(
+            f"within: {lifted} places vary by less than {math.sqrt(CONSTANT):.0e} of what others do"
+            " and count as constant; their weights depend on what is added to the diagonal of B "
+            "(settings.ridge)",
+            stacklevel=3,
+        )
+
+
 def _warn_of_noise(values: Tensor) -> None:
     """Says so where A has fewer directions than components were asked for; `values` (k, M)."""
+    places = int((values[0] <= NOISE).sum())
+    if places:
+        warnings.warn(
+            f"between: at {places} of {values.shape[1]} output places the means of the classes are "
+            "the same up to rounding: what is found there is noise",
+            stacklevel=3,
+        )
+        return
     places = int((values[-1] <= NOISE * values[0]).sum())
     if places:
         warnings.warn(

@@ -14,7 +14,7 @@ may be too large by itself: a class keeps about half of the cap or more, whateve
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn, TypeVar
 
 import torch
@@ -38,6 +38,12 @@ class Batch:
         if bool(chosen.all()):
             return self
         return Batch(self.maps[chosen], self.labels[chosen], self.ids[chosen], self.in_shape)
+
+    def in_type_of(self, level: Tensor) -> Batch:
+        """The batch in float64 where float32 does not hold the `level` that is taken off it."""
+        if self.maps.dtype == torch.float64 or torch.equal(level, level.float().double()):
+            return self
+        return replace(self, maps=self.maps.double())
 
     def pieces(self, minimum: int = 0) -> Iterator[slice]:
         """Parts that stay in the cache of a CPU, or fill a GPU, while they are worked on.
@@ -219,3 +225,37 @@ def count_kept_bins(counts: Tensor, class_cap: int | None) -> Tensor:
     if class_cap is None:
         return torch.full_like(counts[:, 0], counts.shape[1])
     return (counts.cumsum(1) <= class_cap).sum(1)
+
+
+def check_class_sizes(samples: Tensor, counts: Tensor, class_cap: int | None) -> None:
+    """Raises a ValueError if a class has fewer than two samples that count.
+
+    samples: (Q, bins), all that were seen; counts: (Q,), those that count.
+    """
+    few = (counts < 2).nonzero().flatten().tolist()
+    for q in few:
+        drawn = samples[q].cumsum(0).tolist()
+        if drawn[-1] >= 2:
+            least = next(size for size in drawn if size >= 2)
+            raise ValueError(
+                f"class_cap: got {class_cap} for {drawn[-1]} samples of class {q}, wanted {least} "
+                "or more: classes are drawn in parts"
+            )
+    if few:
+        raise ValueError(_describe_small_classes(counts.tolist()))
+
+
+def _describe_small_classes(counts: list[int]) -> str:
+    few = {q: size for q, size in enumerate(counts) if size < 2}
+    empty = [q for q, size in few.items() if size == 0]
+    if empty and any(counts[empty[0] :]):
+        advice = "number the classes from 0 without gaps"
+    elif empty:
+        advice = "give samples of these, or lower num_classes if it was given"
+    else:
+        advice = "give more samples of these classes or leave them out"
+    return (
+        "labels: got classes with fewer than two samples {class: samples} "
+        f"{dict(list(few.items())[:10])}, wanted two or more of each of the {len(counts)} classes; "
+        f"{advice}"
+    )

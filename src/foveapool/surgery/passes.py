@@ -338,7 +338,7 @@ class FitPasses:
     def _summing(self, name: str, moments: ChannelMoments) -> ScatterAccumulator:
         settings = self.settings
         return ScatterAccumulator(
-            moments.compute(),
+            moments.compute(f"layer {name}"),
             weighting=settings.weighting,
             normalize=settings.normalize,
             window=self._window(name),
