@@ -99,7 +99,12 @@ def test_a_network_that_pools_by_functions_gets_a_hint():
 
     found = downsampling_layers(Functional(), torch.ones(1, 1, 8, 8))
     assert found == []
-    assert "such as F.avg_pool2d, is not seen: make it a module, nn.AvgPool2d" in str(found)
+    (only,) = found.unlisted
+    assert (only.holder, only.in_shape, only.out_shape) == ("", (1, 8, 8), (1, 4, 4))
+    assert str(found).splitlines()[1:] == [
+        "shrinks maps too, and cannot be replaced as it stands:",
+        "  the network (Functional): F.avg_pool2d, 1x8x8 -> 1x4x4; make it a module, nn.AvgPool2d",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ the network is as its owner left it: mode, gradients, hooks.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from typing import Any
@@ -17,14 +18,14 @@ from foveapool.surgery.find import (
     DescribedLayer,
     Downsampling,
     Layers,
-    get_first_argument,
     match_layers,
     unwrap_network,
     watch_layers,
 )
 from foveapool.surgery.forward import call_network, dry_run, get_device, get_module, get_version
-from foveapool.surgery.geometry import Unstrided, check_subsamples
+from foveapool.surgery.geometry import Unstrided, find_offset
 from foveapool.surgery.loader import LabeledBatch, Unpack, unpack_batch
+from foveapool.surgery.watch import get_first_argument
 from foveapool.surgery.wrapper import Mode, PooledLayer, check_can_mix, check_mode
 
 
@@ -109,7 +110,8 @@ def find_targets(
         if mode == "mix":
             check_can_mix(f"layer: {name}", module)
         elif mode == "after":
-            check_subsamples(name, module, each.in_shape, each.in_channels, model)
+            offset = find_offset(name, module, each.in_shape, each.in_channels, model)
+            targets[name] = dataclasses.replace(each, offset=offset)
     return targets
 
 
@@ -247,7 +249,7 @@ def _autocast(model: nn.Module, dtype: torch.dtype | None) -> AbstractContextMan
 
 
 def _run_at_stride_one(layer: nn.Module, x: Tensor, found: Downsampling) -> Tensor:
-    stage = Unstrided(layer, found.in_shape, found.out_shape)
+    stage = Unstrided(layer, found.in_shape, found.out_shape, found.offset)
     try:
         return stage(x)
     finally:

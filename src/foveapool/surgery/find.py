@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import re
 import traceback
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,11 +20,20 @@ from foveapool.surgery.forward import (
     call_network,
     dry_run,
     get_first_line,
-    get_version,
+    iterate_leaves,
     suggest_names,
     unwrap,
 )
-from foveapool.surgery.geometry import POOLINGS, as_pair, halves_maps, takes_steps
+from foveapool.surgery.geometry import (
+    TORCHS_OWN,
+    as_pair,
+    get_stride,
+    halves_maps,
+    keeps_channels,
+    may_shrink,
+    takes_steps,
+)
+from foveapool.surgery.watch import Unlisted, Visit, sort_out, watching
 from foveapool.surgery.wrapper import PooledLayer
 
 
@@ -45,11 +53,15 @@ class Downsampling:
         siblings: Other such layers that read the same tensor.
         calls: How often one forward pass goes through it.
         alike: Whether it reads maps of one size in all of these calls.
-        is_pooling: Whether it is one of torch's poolings, or made from one: these keep the number
-            of channels.
+        is_pooling: Whether it keeps the number of channels, whichever that is, as torch's poolings
+            do.
         kernel_size: Of a convolution, as `groups` and `bias` are; None for a pooling.
         groups: The blocks of channels that do not see each other.
         bias: Whether it adds a number to each channel.
+        maps_per_image: How many maps it reads of one image: more than one where parts of an image,
+            or heads, are folded into the batch; 0 where that is no whole number.
+        offset: Where in each block of its map at stride 1 its own output lies; mode `after` finds
+            it.
 
     Example:
         >>> import torch
@@ -74,6 +86,8 @@ class Downsampling:
     kernel_size: tuple[int, int] | None = None
     groups: int = 1
     bias: bool = False
+    maps_per_image: int = 1
+    offset: tuple[int, int] = (0, 0)
 
 
 class DescribedLayer(Downsampling):
@@ -88,19 +102,31 @@ Layers = str | Downsampling | Sequence[str | Downsampling]
 
 
 class DownsamplingLayers(list[Downsampling]):
-    """Such layers in the order of the forward pass; `print` shows them as a table."""
+    """Such layers in the order of the forward pass; `print` shows them as a table.
+
+    `unlisted` is what shrinks maps besides, and cannot be replaced as it stands.
+    """
 
     _header = ("layer", "kind", "channels", "map", "components", "reads the same as")
+
+    def __init__(
+        self, layers: Iterable[Downsampling] = (), unlisted: Iterable[Unlisted] = ()
+    ) -> None:
+        super().__init__(layers)
+        self.unlisted = list(unlisted)
 
     def _cells(self) -> list[tuple[str, ...]]:
         """A line of the table for each layer, in words."""
         lines: list[tuple[str, ...]] = []
         for each in self:
             sizes = [f"{height}x{width}" for height, width in (each.in_shape, each.out_shape)]
+            kind = each.kind + (f", used {each.calls} times" if each.calls > 1 else "")
+            if each.maps_per_image != 1:
+                kind += f", {each.maps_per_image or 'varying'} maps an image"
             lines.append(
                 (
                     each.name,
-                    each.kind + (f", used {each.calls} times" if each.calls > 1 else ""),
+                    kind,
                     f"{each.in_channels} -> {each.out_channels}",
                     " -> ".join(sizes),
                     f"{each.components}" + ("" if each.exact else " and a 1x1 convolution"),
@@ -110,38 +136,34 @@ class DownsamplingLayers(list[Downsampling]):
         return lines
 
     def __str__(self) -> str:
+        besides = [f"  {each}" for each in self.unlisted]
+        if besides:
+            besides.insert(0, "shrinks maps too, and cannot be replaced as it stands:")
         if not self:
-            return (
-                "no convolution or pooling shrinks a (B, C, H, W) map to more than one place; one "
-                "written as a function, such as F.avg_pool2d, is not seen: make it a module, "
-                "nn.AvgPool2d"
+            return "\n".join(
+                ["no layer shrinks a (B, C, H, W) map to more than one place", *besides]
             )
         lines = [self._header, *self._cells()]
         wide = [max(map(len, column)) for column in zip(*lines, strict=True)]
         padded = ([f"{cell:<{n}}" for cell, n in zip(cells, wide, strict=True)] for cells in lines)
-        return "\n".join("  ".join(cells).rstrip() for cells in padded)
-
-
-@dataclass
-class _Visit:
-    module: nn.Module
-    source: Tensor
-    target: Tensor
-    version: int | None  # of the source, which others may write into later
+        return "\n".join([*("  ".join(cells).rstrip() for cells in padded), *besides])
 
 
 def downsampling_layers(model: nn.Module, example: Any) -> DownsamplingLayers:
-    """Lists the convolutions and poolings of a network that shrink a map, found by one dry run.
+    """Lists the layers of a network that shrink a map, found by one dry run.
 
-    Names are those inside of `torch.compile` and of parallel or averaging wrappers. Global pooling,
-    down to one place, is left out; so is all that does not work on 4-D maps.
+    Convolutions, poolings, and other modules that make maps smaller by code of their own, such as a
+    BlurPool. What shrinks maps otherwise is named below the table: functions and slices in the code
+    of a block, merged tokens. Names are those inside of `torch.compile` and of parallel or
+    averaging wrappers. Global pooling, down to one place, is left out.
 
     Args:
         model: The network.
         example: What it is called with: a tensor, a tuple of arguments or a dict of them.
 
     Returns:
-        The layers in the order of the forward pass, a list that prints as a table.
+        The layers in the order of the forward pass, a list that prints as a table; its `unlisted`
+        is what shrinks maps and cannot be replaced.
 
     Raises:
         ValueError: If the network cannot be called with the example.
@@ -182,49 +204,19 @@ def _raised_by_torch(error: BaseException) -> bool:
 def watch_layers(model: nn.Module, example: Any) -> DownsamplingLayers:
     """`downsampling_layers`, with the network's own errors as they are."""
     model = unwrap_network(model)
-    visits: dict[str, _Visit] = {}
-    read: dict[str, list[Any]] = {}  # the shapes without the batch, call by call
-
-    def visit(name: str) -> Callable[..., None]:
-        def hook(module: nn.Module, given: Any, named: Any, output: Any) -> None:
-            source = get_first_argument(given, named)
-            if not isinstance(source, Tensor):
-                return
-            read.setdefault(name, []).append(source.shape[1:])
-            if name not in visits and takes_steps(module) and _shrinks(source, output):
-                visits[name] = _Visit(module, source, output, get_version(source))
-
-        return hook
-
-    candidates = {
-        name: module
-        for name, module in model.named_modules()
-        if name and isinstance(module, (nn.Conv2d, *POOLINGS))
-    }
-    with dry_run(model), ExitStack() as watching:
-        for name, module in candidates.items():
-            handle = module.register_forward_hook(visit(name), with_kwargs=True)
-            watching.callback(handle.remove)
-        call_network(model, example)
-    return DownsamplingLayers(_describe_layer(name, visits, read[name]) for name in visits)
+    with dry_run(model):
+        with watching(model) as watched:
+            call_network(model, example)
+        visits, unlisted = sort_out(model, watched)
+    first = next((each for each in iterate_leaves(example) if isinstance(each, Tensor)), None)
+    images = len(first) if first is not None and first.dim() else 1
+    layers = [_describe_layer(name, visits, watched.read[name], images) for name in visits]
+    return DownsamplingLayers(layers, unlisted)
 
 
-def get_first_argument(given: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
-    """What a layer was called with: torch's own call it `input`."""
-    return given[0] if given else named.get("input")
-
-
-def _shrinks(source: Tensor, target: Any) -> bool:
-    if not isinstance(target, Tensor):
-        return False
-    if source.dim() != 4 or target.dim() != 4:
-        return False
-    smaller = target.shape[2] * target.shape[3] < source.shape[2] * source.shape[3]
-    grows = target.shape[2] > source.shape[2] or target.shape[3] > source.shape[3]
-    return smaller and not grows and target.shape[2] * target.shape[3] > 1
-
-
-def _describe_layer(name: str, visits: Mapping[str, _Visit], read: Sequence[Any]) -> Downsampling:
+def _describe_layer(
+    name: str, visits: Mapping[str, Visit], read: Sequence[Any], images: int
+) -> Downsampling:
     visit = visits[name]
     source, target = visit.source, visit.target
     siblings = tuple(
@@ -253,7 +245,8 @@ def _describe_layer(name: str, visits: Mapping[str, _Visit], read: Sequence[Any]
         siblings=siblings,
         calls=len(read),
         alike=all(shape == read[0] for shape in read),
-        is_pooling=isinstance(layer, POOLINGS),
+        is_pooling=keeps_channels(layer),
+        maps_per_image=len(source) // images if images and len(source) % images == 0 else 0,
         **convolution,
     )
 
@@ -290,16 +283,19 @@ def match_layers(model: nn.Module, key: str) -> list[str]:
         name
         for name, module in model.named_modules(remove_duplicate=False)
         # The network itself has no name and no place that something else could take.
-        if name and isinstance(module, (nn.Conv2d, *POOLINGS, PooledLayer))
+        if name and (isinstance(module, PooledLayer) or may_shrink(module))
         if not name.startswith(inside)
     ]
-    tests: list[Callable[[str], object]] = [
-        lambda name: name == key,
-        lambda name: name.endswith("." + key),
-        lambda name: _fullmatch(key, name),
+    # A pattern means what is known for a layer that shrinks, or may be one.
+    known = [name for name in layers if _looks_like_a_layer(model.get_submodule(name))]
+    tests: list[tuple[Callable[[str], object], list[str]]] = [
+        (lambda name: name == key, layers),
+        (lambda name: name.endswith("." + key), known),
+        (lambda name: name.endswith("." + key), layers),
+        (lambda name: _fullmatch(key, name), known),
     ]
-    for test in tests:
-        if found := [name for name in layers if test(name)]:
+    for test, names in tests:
+        if found := [name for name in names if test(name)]:
             return found
     if key in dict(model.named_modules()):
         kind = type(model.get_submodule(key))
@@ -341,6 +337,11 @@ def match_poolings(
                 )
             chosen[layer] = (tuple(every[layer]), pool)
     return chosen
+
+
+def _looks_like_a_layer(module: nn.Module) -> bool:
+    own = isinstance(module, (PooledLayer, *TORCHS_OWN))
+    return own or get_stride(module) is not None
 
 
 def _check_is_asked_for(model: nn.Module, name: str) -> None:

@@ -6,6 +6,7 @@ form, with its map made up to whole blocks, so that a learned pooling can do the
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -24,6 +25,31 @@ POOLINGS = (
     nn.AdaptiveAvgPool2d,
     nn.AdaptiveMaxPool2d,
 )
+TORCHS_OWN = (nn.Conv2d, *POOLINGS)
+
+
+def may_shrink(module: nn.Module) -> bool:
+    """Whether it is one layer, whose place a pooling could take.
+
+    A convolution, a pooling, or another's code that holds no layers with weights, as a BlurPool's.
+    """
+    if isinstance(module, TORCHS_OWN):
+        return True
+    if type(module).__module__.startswith("torch."):
+        return False
+    return not any(inner.state_dict() for inner in module.children())
+
+
+def keeps_channels(layer: nn.Module) -> bool:
+    """Whether the layer gives as many channels as it reads, whichever number that is."""
+    return not isinstance(layer, nn.Conv2d) and count_channels(layer) is None
+
+
+def count_channels(layer: Any) -> Pair | None:
+    """The channels that a layer reads and gives, where it says so."""
+    counts = [getattr(layer, name, None) for name in ("in_channels", "out_channels")]
+    first, second = counts
+    return (first, second) if isinstance(first, int) and isinstance(second, int) else None
 
 
 def as_pair(value: Any) -> Pair:
@@ -75,37 +101,53 @@ def find_reference_tensor(*modules: nn.Module) -> Tensor:
     return next((t for t in own if t.is_floating_point()), torch.empty(0))
 
 
-def check_subsamples(
-    name: str, layer: Any, in_shape: Pair, channels: int, around: nn.Module
-) -> None:
-    """Raises unless the layer keeps places of its own output at stride 1, as mode `after` needs.
+def find_offset(name: str, layer: Any, in_shape: Pair, channels: int, around: nn.Module) -> Pair:
+    """Where in each block of its map at stride 1 the layer's own output lies, found by trying.
 
-    Layers that compute their padding from their stride need not; torch's own do. A layer without
+    At the first place for torch's own. Layers that compute their padding from their stride have it
+    elsewhere, or nowhere: then a ValueError is raised, since mode `after` needs it. A layer without
     numbers works on those of the network `around` it.
     """
     steps = get_stride(layer)
-    if steps is None or _as_torch_wrote_it(layer):
-        return
-    stride, seeded = layer.stride, torch.Generator().manual_seed(0)
-    noise = torch.rand(1, channels, *in_shape, generator=seeded).to(
-        find_reference_tensor(layer, around)
-    )
-    with eval_mode(layer):
+    if _as_torch_wrote_it(layer):
+        return 0, 0
+    noise = torch.rand(1, channels, *in_shape, generator=torch.Generator().manual_seed(0))
+    offset = steps and try_offsets(layer, noise.to(find_reference_tensor(layer, around)), steps)
+    if offset is None:
+        why = (
+            "has no stride that could be 1"
+            if steps is None
+            else "at stride 1 does not make its own output and the places between (tried on maps "
+            f"of {in_shape[0]} x {in_shape[1]})"
+        )
+        raise ValueError(
+            f"{name}: got a {type(layer).__name__} which {why}, wanted one that does for mode "
+            "'after'; use mode 'replace', or tell `replace` by in_shapes if its maps have another "
+            "size"
+        )
+    return offset
+
+
+def try_offsets(layer: Any, maps: Tensor, steps: Pair) -> Pair | None:
+    """The place in each block of the layer's map at stride 1 where its own output lies, if any."""
+    stride = layer.stride
+    with torch.no_grad(), eval_mode(layer):
         # Without hooks, which are its owner's business.
-        wanted = layer.forward(noise)
+        wanted = layer.forward(maps)
         layer.stride = ones_for(stride)
         try:
-            found = layer.forward(noise)[:, :, :: steps[0], :: steps[1]]
+            everywhere = layer.forward(maps)
+        except RuntimeError:  # its own code may count on the stride
+            return None
         finally:
             layer.stride = stride
-    # Half precision adds up differently at another stride; another place is another number.
-    if found.shape != wanted.shape or (found - wanted).abs().max() > 0.05 * wanted.abs().max():
-        raise ValueError(
-            f"{name}: got a {type(layer).__name__} which, at stride 1, does not make its own "
-            f"output and the places between (tried on maps of {in_shape[0]} x {in_shape[1]}; it "
-            "may compute its padding from its stride), wanted one that does for mode 'after'; use "
-            "mode 'replace', or tell `replace` by in_shapes if its maps have another size"
-        )
+    for offset in itertools.product(*map(range, steps)):
+        found = everywhere[:, :, offset[0] :: steps[0], offset[1] :: steps[1]]
+        # Half precision adds up differently at another stride; another place is another number.
+        alike = found.shape == wanted.shape
+        if alike and (found - wanted).abs().max() <= 0.05 * wanted.abs().max():
+            return offset[0], offset[1]
+    return None
 
 
 def _as_torch_wrote_it(layer: nn.Module) -> bool:
@@ -114,7 +156,7 @@ def _as_torch_wrote_it(layer: nn.Module) -> bool:
         return False
     if isinstance(layer, nn.Conv2d) and kind._conv_forward is not nn.Conv2d._conv_forward:
         return False
-    return any(kind.forward is known.forward for known in (nn.Conv2d, *POOLINGS))
+    return any(kind.forward is known.forward for known in TORCHS_OWN)
 
 
 def ones_for(stride: Any) -> Any:
@@ -123,8 +165,10 @@ def ones_for(stride: Any) -> Any:
 
 
 @torch.fx.wrap  # one node of a symbolic trace, which cannot look at sizes
-def _whole_blocks(maps: Tensor, steps: Pair) -> Tensor:
-    """Maps (B, C, H, W) made up to whole blocks of that size."""
+def _whole_blocks(maps: Tensor, steps: Pair, offset: Pair) -> Tensor:
+    """Maps (B, C, H, W) from that place on, made up to whole blocks of that size."""
+    if offset != (0, 0):
+        maps = maps[:, :, offset[0] :, offset[1] :]
     for axis, step in zip((2, 3), steps, strict=True):
         # Repeated edges: what is drawn there is as likely as what stands beside it. (F.pad can
         # replicate too, but the gradient of channels-last maps does not compile.)
@@ -137,17 +181,23 @@ def _whole_blocks(maps: Tensor, steps: Pair) -> Tensor:
 class Unstrided(nn.Module):
     """The very `layer` at stride 1, its map made up to whole blocks; `release` undoes it.
 
-    The old output of torch's convolutions and poolings with a stride is found at the first place
-    of each block; `check_subsamples` says whether that holds for a layer of another make.
-    `in_shape` and `out_shape` are the sizes that the layer was seen to work on: poolings without a
-    stride get theirs from these.
+    The old output is found at the first place of each block. At stride 1 that of torch's
+    convolutions and poolings is there; for a layer of another make `find_offset` says where it is,
+    and the map begins with that place. `in_shape` and `out_shape` are the sizes that the layer was
+    seen to work on: poolings without a stride get theirs from these.
     """
 
     layer: Any
 
-    def __init__(self, layer: nn.Module, in_shape: Pair, out_shape: Pair) -> None:
+    def __init__(
+        self, layer: nn.Module, in_shape: Pair, out_shape: Pair, offset: Pair = (0, 0)
+    ) -> None:
         super().__init__()
         self.layer = layer
+        # For maps of another size it is found when they come.
+        self.offsets: dict[tuple[int, ...], Pair] | None = None
+        if not _as_torch_wrote_it(layer):
+            self.offsets = {tuple(in_shape): offset}
         height, width = (math.ceil(n / m) for n, m in zip(in_shape, out_shape, strict=True))
         own = get_stride(layer)
         self.steps = own or (height, width)
@@ -176,7 +226,25 @@ class Unstrided(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """The stride-1 map of `x` (B, C, H, W)."""
-        return _whole_blocks(self._everywhere(x), self.steps)
+        return _whole_blocks(self._everywhere(x), self.steps, self._offset(x))
+
+    def _offset(self, x: Tensor) -> Pair:
+        if self.offsets is None:
+            return 0, 0
+        shape = (x.shape[2], x.shape[3])
+        if shape not in self.offsets:
+            noise = torch.rand(1, *x.shape[1:], generator=torch.Generator().manual_seed(0))
+            self.release()
+            found = try_offsets(self.layer, noise.to(x), self.steps)
+            self.layer.stride = ones_for(self.own_stride)
+            if found is None:
+                raise ValueError(
+                    f"{type(self.layer).__name__}: got maps of {shape[0]} x {shape[1]}, of which "
+                    "it makes, at stride 1, other numbers than its own, wanted the size that it "
+                    "was replaced for"
+                )
+            self.offsets[shape] = found
+        return self.offsets[shape]
 
     def _everywhere(self, x: Tensor) -> Tensor:
         layer = self.layer

@@ -17,7 +17,7 @@ from torch.optim import Optimizer
 from foveapool.pooling.mixing import ChannelMixing
 from foveapool.surgery.find import find_pooled_layers, match_layers, match_poolings, unwrap_network
 from foveapool.surgery.forward import get_device
-from foveapool.surgery.geometry import Pair, find_reference_tensor
+from foveapool.surgery.geometry import Pair, count_channels, find_reference_tensor
 from foveapool.surgery.wrapper import (
     ON_RESIZE,
     Mode,
@@ -199,14 +199,17 @@ def _make_changes(
     try:
         for layer, (names, pool) in chosen.items():
             shape = sizes.get(layer) or getattr(pool, "read_shape", None)
+            offset = (0, 0)
             if modes[layer] == "after":
-                check_stage(model, names[0], layer, pool, shape)
+                offset = check_stage(model, names[0], layer, pool, shape)
             # What is made in inference mode could never be trained.
             parts = [part for part in split_mixing(pool) if part is not None]
             holder = next((holders[part] for part in parts if part in holders), None)
             with torch.inference_mode(False):
                 own = pool if holder is None else copy.deepcopy(pool)
-                standin = _make_pooled_layer(model, layer, own, modes[layer], on_resize, shape)
+                standin = _make_pooled_layer(
+                    model, layer, own, modes[layer], on_resize, shape, offset
+                )
             change = Change(names, layer, standin, holder)
             if len(parts) > 1:
                 origin = getattr(pool, "origin", None) or "as it was given"
@@ -309,19 +312,21 @@ def _make_pooled_layer(
     mode: Mode,
     on_resize: OnResize,
     in_shape: Pair | None,
+    offset: Pair,
 ) -> PooledLayer:
     like = find_reference_tensor(layer, model)
     _leave_inference(pool)
     pool.to(like)
     pool, mixing = split_mixing(pool)
     project, components = None, getattr(pool, "components", 1)
-    if isinstance(layer, nn.Conv2d):
-        sizes, biased = (layer.in_channels, layer.out_channels), layer.bias is not None
+    if sizes := count_channels(layer):
+        biased = getattr(layer, "bias", None) is not None
         if mode == "mix" and mixing is None:
+            assert isinstance(layer, nn.Conv2d)
             mixing = ChannelMixing(*sizes, components, layer.groups, biased).to(like)
         elif mode == "replace" and components * sizes[0] != sizes[1]:
             project = nn.Conv2d(components * sizes[0], sizes[1], 1, bias=biased).to(like)
-    return PooledLayer(layer, pool, mode, project, in_shape, on_resize, mixing)
+    return PooledLayer(layer, pool, mode, project, in_shape, on_resize, mixing, offset)
 
 
 def _leave_inference(pool: nn.Module) -> None:

@@ -22,11 +22,12 @@ from foveapool.pooling.mixing import ChannelMixing, MixingPool2d, pool_and_mix
 from foveapool.pooling.module import LinearPool2d
 from foveapool.surgery.forward import get_version
 from foveapool.surgery.geometry import (
-    POOLINGS,
     Pair,
     Unstrided,
-    check_subsamples,
+    count_channels,
+    find_offset,
     find_reference_tensor,
+    keeps_channels,
     measure_out_shape,
 )
 
@@ -148,6 +149,7 @@ class PooledLayer(nn.Module):
         in_shape: Pair | None = None,
         on_resize: OnResize = "error",
         mixing: ChannelMixing | None = None,
+        offset: Pair = (0, 0),
     ) -> None:
         super().__init__()
         for name, value in _plain_attributes(original).items():
@@ -158,7 +160,8 @@ class PooledLayer(nn.Module):
         self.stage: Unstrided | None = None
         if mode == "after":
             shape: Any = pool
-            self.stage = Unstrided(original, in_shape or shape.in_shape, shape.out_shape)
+            shapes = (in_shape or shape.in_shape, shape.out_shape)
+            self.stage = Unstrided(original, *shapes, offset)
         self.pool, self.project, self.mixing = pool, project, mixing
         self._carried: dict[tuple[Pair, Pair], Tensor] = {}  # the operator for other sizes
         self._out_shapes: dict[Pair, Pair] = {}  # the original's, for other sizes
@@ -382,7 +385,7 @@ def check_pool(name: str, layer: nn.Module, pool: nn.Module, mode: Mode) -> None
         )
     if not isinstance(pool, LinearPool2d):
         return
-    if pool.components > 1 and (mode == "after" or isinstance(layer, POOLINGS)):
+    if pool.components > 1 and (mode == "after" or keeps_channels(layer)):
         raise ValueError(
             f"{name}: got a pooling with {pool.components} components, wanted 1: "
             + (
@@ -391,8 +394,8 @@ def check_pool(name: str, layer: nn.Module, pool: nn.Module, mode: Mode) -> None
                 else f"a {type(layer).__name__} keeps the number of channels"
             )
         )
-    if pool.mean is not None and isinstance(layer, nn.Conv2d):
-        wanted = layer.out_channels if mode == "after" else layer.in_channels
+    if pool.mean is not None and (channels := count_channels(layer)):
+        wanted = channels[mode == "after"]
         if len(pool.mean) != wanted:
             raise ValueError(
                 f"{name}: got a pooling for {len(pool.mean)} channels, wanted {wanted} in mode "
@@ -402,10 +405,13 @@ def check_pool(name: str, layer: nn.Module, pool: nn.Module, mode: Mode) -> None
 
 def check_stage(
     model: nn.Module, name: str, layer: nn.Module, pool: Any, in_shape: Pair | None
-) -> None:
-    """Raises if the layer cannot work at stride 1, tried on maps as near to its own as is known."""
-    channels = getattr(layer, "in_channels", 1 if pool.mean is None else len(pool.mean))
-    check_subsamples(name, layer, in_shape or pool.in_shape, channels, model)
+) -> Pair:
+    """Where the layer's own output lies at stride 1, tried on maps as near to its own as is known.
+
+    Raises if it cannot work at stride 1.
+    """
+    known = count_channels(layer) or (1 if pool.mean is None else len(pool.mean),)
+    return find_offset(name, layer, in_shape or pool.in_shape, known[0], model)
 
 
 def warn_of_other_references(model: nn.Module, layers: Collection[nn.Module]) -> None:
