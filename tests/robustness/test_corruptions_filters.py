@@ -16,6 +16,7 @@ from foveapool.robustness.filters import (
     equalize,
     fold_index,
     gaussian,
+    gaussian_weights,
     magnify,
     measure_distance_to,
     motion_blur,
@@ -23,6 +24,7 @@ from foveapool.robustness.filters import (
     repeat_pixels,
     shrink_by_boxes,
 )
+from foveapool.robustness.quantize import to_levels, to_unit
 from foveapool.robustness.weather import draw_fog_maps
 
 from . import corruption_oracles, spatter_oracle
@@ -31,6 +33,8 @@ from .perturbation_oracles import pictures
 
 FACTS = json.loads((Path(__file__).parent / "vectors" / "cifar10c.json").read_text("utf-8"))
 HELPERS = FACTS["helpers"]
+# To the last bit, and made with Python 3.11: its own sum rounds in another way from 3.12 on.
+WEIGHTS = json.loads((Path(__file__).parent / "vectors" / "weights.json").read_text("utf-8"))
 RANDOM = np.random.default_rng(7)
 
 
@@ -53,6 +57,27 @@ def test_gaussian_is_scipys(sigma, options):
     np.testing.assert_allclose(gaussian(torch.from_numpy(images), sigma, **options), wanted, 1e-14)
     plane = torch.from_numpy(images[..., 0])
     np.testing.assert_allclose(gaussian(plane, sigma, **options), wanted[..., 0], 1e-14)
+
+
+@pytest.mark.parametrize("sigma", WEIGHTS["gaussian"])
+def test_gaussian_weights_are_the_same_on_every_python(sigma):
+    assert [each.hex() for each in gaussian_weights(float(sigma))] == WEIGHTS["gaussian"][sigma]
+
+
+@pytest.mark.parametrize("name", WEIGHTS["motion"])
+def test_motion_weights_are_the_same_on_every_python(name):
+    found = motion_weights(*map(float, name.split()))
+    assert [each.hex() for each in found] == WEIGHTS["motion"][name]
+
+
+@pytest.mark.parametrize("sigma", [0.4, 0.6, 0.7, 0.8, 1.0, *np.arange(0.3, 0.75, 0.045)])
+def test_flat_pictures_keep_the_levels_that_scipy_leaves_them(sigma):
+    """The sum of all weights is one or a bit less: that bit decides where levels are cut down."""
+    levels = np.tile(np.arange(256, dtype=np.uint8)[:, None, None, None], (1, 9, 9, 3))
+    smooth = ndimage.gaussian_filter(levels / 255.0, (0, sigma, sigma, 0), mode="nearest")
+    wanted = (smooth.clip(0, 1) * 255).astype(np.uint8)
+    found = to_levels(gaussian(to_unit(torch.from_numpy(levels)), sigma))
+    np.testing.assert_array_equal(found, wanted)
 
 
 @pytest.mark.parametrize("shape", [(3, 3), (1, 5), (7, 3)])

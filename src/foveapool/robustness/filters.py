@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -43,9 +44,10 @@ def gaussian_weights(sigma: float, truncate: float = 4.0) -> list[float]:
     reach = int(truncate * sigma + 0.5)
     if reach == 0:
         return [1.0]
-    # In scipy's order: the last bit decides levels where the picture is flat.
+    # In scipy's order: the last bit decides levels where the picture is flat. Python's own sum
+    # rounds in another way from 3.12 on.
     half = [math.exp(t * (t * (-0.5 / (sigma * sigma)))) for t in range(reach + 1)]
-    total = sum([*half[:0:-1], *half])
+    total = float(np.sum([*half[:0:-1], *half]))
     return [weight / total for weight in half]
 
 
@@ -258,7 +260,8 @@ def repeat_pixels(images: Tensor, height: int, width: int) -> Tensor:
 def motion_weights(radius: float, sigma: float) -> list[float]:
     """The weights of the pixel itself and of those ever further along the tail."""
     half = [math.exp(-0.5 * i * i / (sigma * sigma)) for i in range(2 * math.ceil(radius) + 1)]
-    total = sum(half)
+    # One after the other, as ImageMagick adds them, and Python's own sum until 3.12.
+    total = float(np.cumsum(half)[-1])
     return [weight / total for weight in half]
 
 
