@@ -6,7 +6,14 @@ import pytest
 import torch
 from torch import nn
 
-from foveapool import ClosedFormPooling, downsampling_layers, restore
+from foveapool import (
+    ClosedFormPooling,
+    capture,
+    compute_scatter,
+    downsampling_layers,
+    restore,
+)
+from foveapool.surgery.loader import LabeledBatch
 
 from . import shrinking as own
 from .toys import anatomy
@@ -122,3 +129,49 @@ def test_a_pattern_means_layers_and_none_that_merely_may_be_one():
     fit = ClosedFormPooling().fit(model, loader(), ".*")
     assert list(fit.operators_) == ["2"]
     assert [change.names for change in fit.replace(model).changes] == [("2",)]
+
+
+@pytest.mark.parametrize("sample_first", [True, False])
+@pytest.mark.parametrize("mode", ["replace", "after", "mix"])
+def test_heads_that_are_folded_into_the_batch_have_the_labels_of_their_images(sample_first, mode):
+    model, images = network(own.PooledHeads(6, 2, sample_first)), loader()[0][0]
+    (found,) = downsampling_layers(model, images)
+    assert (found.maps_per_image, found.in_channels) == (2, 3)
+    assert "Conv2d, 2 maps an image" in str(downsampling_layers(model, images))
+    fit = ClosedFormPooling().fit(model, loader(), "2.pool", mode)
+    assert fit.layers_["2.pool"].sample_first == sample_first
+    # The same by hand: every image's maps with its label.
+    taken, labels = [], []
+    for maps, batch in capture(model, loader(), "2.pool", mode=mode):
+        taken.append(maps["2.pool"])
+        labels += [batch.labels.repeat_interleave(2) if sample_first else batch.labels.repeat(2)]
+    window = fit.scatter_.window
+    scatter = compute_scatter(torch.cat(taken), torch.cat(labels), window=window)
+    torch.testing.assert_close(fit.scatter_.between, scatter.between, rtol=1e-4, atol=1e-5)
+    assert int(fit.scatter_.counts.sum()) == 48
+    wanted = model(images)
+    fit.replace(model)
+    assert model(images).shape == wanted.shape
+    restore(model)
+    assert torch.equal(model(images), wanted)
+
+
+def test_ids_of_folded_maps_are_those_of_images_and_of_parts():
+    batch = LabeledBatch(None, torch.tensor([0, 1]), torch.tensor([7, 9]))
+    assert batch.repeat(1, True) is batch
+    assert batch.repeat(2, True).ids.tolist() == [14, 15, 18, 19]
+    assert batch.repeat(2, False).ids.tolist() == [14, 18, 15, 19]
+    assert batch.repeat(2, False).labels.tolist() == [0, 1, 0, 1]
+
+
+def test_maps_that_belong_to_no_image_are_refused():
+    class Crops(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.pool = nn.MaxPool2d(2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.pool(torch.cat([x, x[:1]]))[: len(x)]
+
+    with pytest.raises(ValueError, match="reads 17 maps of 16 images, and they cannot be told"):
+        ClosedFormPooling().fit(network(Crops()), loader(), "2.pool")

@@ -40,7 +40,8 @@ def capture(
 ) -> Iterator[tuple[dict[str, Tensor], LabeledBatch]]:
     """Yields the maps that layers read, batch by batch over a loader, on the network's device.
 
-    A layer that is passed several times shows what it reads the first time. Between two batches
+    A layer that is passed several times shows what it reads the first time; one that reads several
+    maps of an image, as attention of folded heads does, gives them as they are. Between two batches
     the network is as it was: mode, gradients, hooks.
 
     Args:
@@ -112,7 +113,31 @@ def find_targets(
         elif mode == "after":
             offset = find_offset(name, module, each.in_shape, each.in_channels, model)
             targets[name] = dataclasses.replace(each, offset=offset)
+        if each.maps_per_image != 1:
+            order = _find_order(model, batch, each, autocast)
+            targets[name] = dataclasses.replace(targets[name], sample_first=order)
     return targets
+
+
+def _find_order(
+    model: nn.Module, batch: LabeledBatch, found: Downsampling, autocast: torch.dtype | None
+) -> bool:
+    """Whether the maps of an image stand side by side in the batch, rather than in turn."""
+    count, times = len(batch.labels), found.maps_per_image
+    if count < 2 and times:
+        return True
+    alone, among = (
+        read_inputs(model, inputs, [found.name], autocast)[found.name].float()
+        for inputs in (batch.first(), batch.inputs)
+    )
+    if times and len(among) == count * times:
+        for order, maps in ((True, among[:times]), (False, among[::count])):
+            if (maps - alone).abs().max() <= 0.05 * alone.abs().max():
+                return order
+    raise ValueError(
+        f"layer: {found.name} ({found.kind}) reads {len(among)} maps of {count} images, and they "
+        "cannot be told apart by image, wanted as many of each; choose another layer"
+    )
 
 
 def _check_described(

@@ -60,6 +60,7 @@ class Downsampling:
         bias: Whether it adds a number to each channel.
         maps_per_image: How many maps it reads of one image: more than one where parts of an image,
             or heads, are folded into the batch; 0 where that is no whole number.
+        sample_first: Whether an image's maps stand side by side in the batch; a fit finds it.
         offset: Where in each block of its map at stride 1 its own output lies; mode `after` finds
             it.
 
@@ -87,6 +88,7 @@ class Downsampling:
     groups: int = 1
     bias: bool = False
     maps_per_image: int = 1
+    sample_first: bool = True
     offset: tuple[int, int] = (0, 0)
 
 

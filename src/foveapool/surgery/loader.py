@@ -51,6 +51,17 @@ class LabeledBatch:
             self.inputs, lambda tensor: tensor[:1] if tensor.shape[:1] == (count,) else tensor
         )
 
+    def repeat(self, times: int, sample_first: bool) -> LabeledBatch:
+        """The labels and ids of a batch of so many maps an image, side by side or in turn."""
+        if times == 1:
+            return self
+        ids = self.ids
+        if ids is not None:
+            ids = (ids[:, None] * times + torch.arange(times, device=ids.device)).flatten()
+            ids = ids if sample_first else ids.unflatten(0, (-1, times)).mT.flatten()
+        labels = self.labels.repeat_interleave(times) if sample_first else self.labels.repeat(times)
+        return LabeledBatch(self.inputs, labels, ids)
+
     def to(self, device: torch.device) -> LabeledBatch:
         """The same on another device."""
         # On the way back from a GPU nobody would wait for the numbers to arrive.

@@ -245,6 +245,8 @@ class FitPasses:
 
     def _take(self, takers: dict[str, Any], maps: dict[str, Tensor], batch: LabeledBatch) -> None:
         for name, taker in takers.items():
+            found = self.targets[name]
+            own = batch.repeat(found.maps_per_image, found.sample_first)
             if isinstance(taker, ChannelMoments):
                 if taker.in_shape is None:
                     panels = Panels.for_grid(tuple(maps[name].shape[2:]), self._window(name))
@@ -252,7 +254,7 @@ class FitPasses:
                 if self._classes_unknown and len(batch.labels):
                     taker.grow(count_classes(batch.labels))
             with self._naming_classes():
-                taker.update(maps[name], batch.labels, batch.ids)
+                taker.update(maps[name], own.labels, own.ids)
 
     def _take_mixing(self, maps: dict[str, Tensor]) -> None:
         outputs = compute_outputs(self.reading.model, maps, self.reading.autocast)
