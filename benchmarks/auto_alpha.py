@@ -138,11 +138,12 @@ def short_schedules(
         settings = [arm.setting(study.network) for arm in study.arms if arm.choices]
         trainings = {
             (s.pools[0].layer, float(s.pools[0].alpha)): [
-                study.held_out_training(search, s, part, share) for part in range(parts)
+                search.training(s, study.source, study.recipe, part, share) for part in range(parts)
             ]
             for s in settings
         }
-        results = engine.run([each for own in trainings.values() for each in own])
+        asked = [each for own in trainings.values() for each in own]
+        results = {done.training.name: done.result for done in engine.run(asked)}
         found[f"short schedule, {100 * share:g} % of the epochs"] = {
             key: -statistics.mean(results[each.name]["error"] for each in own)
             for key, own in trainings.items()
@@ -184,8 +185,9 @@ def main() -> None:
     errors: dict[int, dict[float, float]] = {}
     for setting in settings:
         pool = setting.pools[0]
-        own = engine.run([study.training(setting, seed) for seed in range(study.seeds)])
-        fitted = [own[study.training(setting, s).name]["error"] for s in range(study.seeds)]
+        own = [study.training(setting, seed) for seed in range(study.seeds)]
+        done = {each.training.name: each.result for each in engine.run(own)}
+        fitted = [done[each.name]["error"] for each in own]
         errors.setdefault(pool.layer, {})[float(pool.alpha)] = statistics.mean(fitted)
     criteria = {name: CRITERIA[name] for name in options.criteria}
     scores: dict[str, dict[tuple[int, float], list[float]]] = {name: {} for name in criteria}

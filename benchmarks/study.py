@@ -15,7 +15,7 @@ from pathlib import Path
 
 from foveapool.records import BenchmarkRow, append_rows, collect_provenance
 from foveapool.runs import Runs
-from foveapool.study.engine import Engine, FinishedTraining, ProcessWorkers, SerialWorkers
+from foveapool.study.engine import Engine, ProcessWorkers, SerialWorkers
 from foveapool.study.presets import read_preset
 from foveapool.study.spec import ExecutionOptions
 from foveapool.study.study import Study
@@ -23,16 +23,12 @@ from foveapool.study.study import Study
 
 def intervals(study: Study, at_once: int, count: int, means: ExecutionOptions) -> list[float]:
     """Seconds between the ends of trials, from when every process has done one."""
-    ends: list[float] = []
-
-    def report(done: FinishedTraining) -> None:
-        ends.append(time.perf_counter())
-
     workers = SerialWorkers() if at_once == 1 else ProcessWorkers(at_once)
     trainings = [study.training(study.network, seed) for seed in range(count + at_once)]
     with tempfile.TemporaryDirectory() as folder:
+        engine = Engine(Runs(folder), means, workers)
         try:
-            Engine(Runs(folder), means, workers, report).run(trainings)
+            ends = [time.perf_counter() for _ in engine.run(trainings)]
         finally:
             workers.close()
     warm = ends[at_once - 1 :]

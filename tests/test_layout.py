@@ -78,8 +78,8 @@ def heavy_modules(statement: str) -> set[str]:
     return HEAVY & set(done.stdout.split())
 
 
-def rooms_imported(source: str, package: tuple[str, ...]) -> set[str]:
-    """The rooms that a source file of a package, say ("foveapool", "pooling"), imports."""
+def names_imported(source: str, package: tuple[str, ...]) -> list[tuple[str, ...]]:
+    """What a source file of a package, say ("foveapool", "pooling"), imports, in functions too."""
     names = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
@@ -88,7 +88,12 @@ def rooms_imported(source: str, package: tuple[str, ...]) -> set[str]:
             module = tuple(node.module.split(".")) if node.module else ()
             base = package[: len(package) - node.level + 1] if node.level else ()
             names += [(*base, *module, alias.name) for alias in node.names]
-    ours = [name for name in names if name[0] == "foveapool"]
+    return names
+
+
+def rooms_imported(source: str, package: tuple[str, ...]) -> set[str]:
+    """The rooms that a source file of a package imports."""
+    ours = [name for name in names_imported(source, package) if name[0] == "foveapool"]
     return {name[1] if name[1:] and name[1] in ROOMS else "foveapool" for name in ours}
 
 
@@ -105,6 +110,25 @@ def crossings(package: Path) -> list[str]:
         forbidden = imported - ROOMS[room] - {room}
         found += [f"{inside}: {room} may not import {other}" for other in sorted(forbidden)]
     return found
+
+
+def circles(package: Path) -> list[str]:
+    """The modules that import each other, and those that lead to them; none in a good tree."""
+    modules = {}
+    for path in package.rglob("*.py"):
+        name = ("foveapool", *path.relative_to(package).with_suffix("").parts)
+        modules[name[:-1] if name[-1] == "__init__" else name] = path
+    knows = {}
+    for name, path in modules.items():
+        inside = name if path.name == "__init__.py" else name[:-1]
+        found = names_imported(path.read_text("utf-8"), inside)
+        # `from foveapool.a import b` imports the module b, or a name of the module a.
+        knows[name] = {each if each in modules else each[:-1] for each in found} & modules.keys()
+        knows[name].discard(name)
+    while free := [name for name, others in knows.items() if not others & knows.keys()]:
+        for name in free:
+            del knows[name]
+    return sorted(".".join(name) for name in knows)
 
 
 def too_long(folder: Path) -> list[str]:
@@ -196,6 +220,21 @@ def test_allowed_imports_pass(tmp_path):
         "cli/main.py": "import foveapool.demo\nfrom ..study import x",
     }
     assert crossings(write(tmp_path, files)) == []
+
+
+def test_no_module_imports_one_that_imports_it():
+    assert circles(PACKAGE) == []
+
+
+@pytest.mark.parametrize("line", ["from foveapool.a.two import x", "from . import two"])
+def test_a_circle_is_noticed_even_within_functions(tmp_path, line):
+    files = {
+        "a/one.py": f"def f():\n    {line}",
+        "a/two.py": "from foveapool.b import x",
+        "b.py": "from .a.one import f",
+        "c.py": "import torch",
+    }
+    assert circles(write(tmp_path, files)) == ["foveapool.a.one", "foveapool.a.two", "foveapool.b"]
 
 
 def test_files_are_short():

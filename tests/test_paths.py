@@ -77,6 +77,6 @@ def test_a_training_of_a_study_passes_few_files(tmp_path):
     runs = Runs(tmp_path)
     runs.make()
     with passed_files() as found:
-        Engine(runs, ExecutionOptions("cpu"), SerialWorkers()).run([training])
+        list(Engine(runs, ExecutionOptions("cpu"), SerialWorkers()).run([training]))
     assert "training/loop.py" in found
     assert len(found) <= 50, sorted(found)

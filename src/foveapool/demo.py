@@ -24,14 +24,13 @@ from foveapool.runs import Runs
 from foveapool.statistics import compare_pairs
 from foveapool.study.engine import (
     Engine,
-    FinishedTraining,
     ProcessWorkers,
     SerialWorkers,
     order_by_dependency,
 )
 from foveapool.study.loading import load_fit_maps
 from foveapool.study.presets import read_preset
-from foveapool.study.runner import conduct_study
+from foveapool.study.runner import StudyRun
 from foveapool.study.spec import ExecutionOptions, TrainingSpec
 from foveapool.study.study import Study
 
@@ -75,21 +74,19 @@ def run_demo(demo: Demo, say: Callable[[str], None]) -> tuple[Row, ...]:
     study = demo.study()
     settings = [arm.setting(study.network) for arm in study.arms]
 
-    def report(done: FinishedTraining) -> None:
-        training = done.training
-        name = "BlurPool twice, to fit on"
-        if training.setting in settings:
-            name = NAMES[settings.index(training.setting)]
-        wrong = f"{done.result['error']:.1f} % wrong"
-        say(f"{done.number:2} of {done.total}: {name}, seed {training.seed}: {wrong}")
-
     # One thread each: two small trainings at once are faster than one after the other.
     workers = ProcessWorkers(demo.processes) if demo.processes > 1 else SerialWorkers()
     try:
-        engine = Engine(Runs(demo.out, say), ExecutionOptions("cpu"), workers, report)
-        return conduct_study(study, engine).rows
+        run = StudyRun(study, Engine(Runs(demo.out, say), ExecutionOptions("cpu"), workers))
+        for done in run:
+            name = "BlurPool twice, to fit on"
+            if done.training.setting in settings:
+                name = NAMES[settings.index(done.training.setting)]
+            wrong = f"{done.result['error']:.1f} % wrong"
+            say(f"{done.number:2} of {done.total}: {name}, seed {done.training.seed}: {wrong}")
     finally:
         workers.close()
+    return run.tables.rows
 
 
 def get_operator_path(demo: Demo) -> Path:

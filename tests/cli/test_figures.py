@@ -16,15 +16,14 @@ from foveapool.pooling.operator import PoolingOperator
 from foveapool.records import Row, append_rows
 from foveapool.report import figures
 from foveapool.runs import Runs
-from foveapool.study.engine import Engine, SerialWorkers
 from foveapool.study.loading import load_trained_network
-from foveapool.study.runner import conduct_study
 from foveapool.study.setting import Setting
-from foveapool.study.spec import ExecutionOptions, Source
+from foveapool.study.spec import Source
 from foveapool.study.study import Arm, Study
 from foveapool.training.loop import train
 from foveapool.training.recipe import Recipe
 
+from ..study.small import conduct_study, engine
 from ..training.toys import toy_data
 
 RECIPE = Recipe("adam", 1e-2, 2, batch_size=16)
@@ -71,7 +70,7 @@ def runs(tmp_path_factory, data):
     study = Study(
         "small", Source(data), RECIPE, Setting(width=4), (), (Arm("baseline"), *arms), seeds=1
     )
-    conduct_study(study, Engine(found, ExecutionOptions("cpu"), SerialWorkers()))
+    conduct_study(study, engine(found.root))
     return found.root
 
 

@@ -20,9 +20,8 @@ from foveapool.report.operator_files import add_examples
 from foveapool.report.page import make_page
 from foveapool.report.sources import EXAMPLE, find_last_run, summarize_example, summarize_run
 from foveapool.study.presets import read_preset
-from foveapool.study.runner import conduct_study
 
-from ..study.small import WHOLE, engine
+from ..study.small import WHOLE, conduct_study, engine
 from .pages import Page, operator
 
 LESS_OF_IT = {"trials": {"seeds": 2}}

@@ -9,12 +9,11 @@ from foveapool.records import ERROR
 from foveapool.report.sources import summarize_run
 from foveapool.report.tables import place_key as place_of
 from foveapool.study.presets import read_preset
-from foveapool.study.runner import conduct_study
 from foveapool.study.setting import Pool, Setting
 from foveapool.study.spec import Source, TrainingSpec
 from foveapool.training.recipe import Recipe
 
-from ..study.small import engine
+from ..study.small import conduct_study, engine
 from .choices import UNUSUAL
 
 POOL, AFTER = Pool("closed-form", 2, 15), Pool("closed-form", 3, 65.5, "l1")

@@ -5,8 +5,10 @@ from dataclasses import replace
 from foveapool.runs import Runs
 from foveapool.study.engine import Engine, SerialWorkers
 from foveapool.study.fits import solve_scatter, sum_scatter
+from foveapool.study.runner import StudyRun
 from foveapool.study.setting import Pool, Setting
 from foveapool.study.spec import ExecutionOptions, Source, TrainingSpec
+from foveapool.study.study import StudyStages
 from foveapool.training.recipe import Recipe
 
 SOURCE = Source("street-digits", options={"train_size": 160, "test_size": 64})
@@ -83,7 +85,38 @@ def fit_in_memory(trial, network, pool=None):
     return solve_scatter(sum_scatter(network, trial.data, site, pool, "cpu"), site, pool)
 
 
-def engine(folder, said=None, report=lambda done: None):
+def engine(folder, said=None):
     """This process as the only worker, on a CPU."""
     runs = Runs(folder, (lambda text: None) if said is None else said.append)
-    return Engine(runs, CPU, SerialWorkers(), report)
+    return Engine(runs, CPU, SerialWorkers())
+
+
+def results_of(engine, trainings):
+    """What each training came to, by its name."""
+    return {done.training.name: done.result for done in engine.run(trainings)}
+
+
+def conduct_study(study, engine, watch=lambda done: None):
+    """The tables of a study that is done; `watch` is told of each training."""
+    run = StudyRun(study, engine)
+    for done in run:
+        watch(done)
+    return run.tables
+
+
+def go_through(stages, run):
+    """What stages return in the end, where `run(name, trainings)` gives the results of each."""
+    left = iter(stages)
+    while True:
+        try:
+            stage = next(left)
+        except StopIteration as end:
+            return end.value
+        stage.results = run(stage.name, stage.trainings)
+
+
+def tables_of(study, run):
+    """The tables of a study, where `run(name, trainings)` gives the results of a stage."""
+    stages = StudyStages(study)
+    go_through(stages, run)
+    return stages.tables

@@ -1,19 +1,17 @@
 """Searches among settings that no grid has; arms that stand where another search says."""
 
-from functools import partial
-
 import pytest
 
 from foveapool.records import ERROR, VALIDATION
 from foveapool.study.preflight import make_plan
 from foveapool.study.presets import read_preset
-from foveapool.study.runner import conduct_study, make_partial_tables
+from foveapool.study.runner import make_partial_tables
 from foveapool.study.search import Halving, Search, run_search
 from foveapool.study.setting import Pool, Setting
-from foveapool.study.study import Arm, Study, run_study
+from foveapool.study.study import Arm, Study
 from foveapool.training.recipe import Recipe
 
-from .small import CPU, SOURCE, engine
+from .small import CPU, SOURCE, conduct_study, engine, go_through, tables_of
 
 RECIPE = Recipe("adam", 1e-3, 100)
 CNN, RESNET = Setting(width=4), Setting(network="resnet18", width=4)
@@ -45,13 +43,12 @@ def found_where(search, best, network=CNN):
     """The selection where one table's setting is better than all others; and what was trained."""
     wanted, asked = line(search.pooling, best, network), []
 
-    def run(trainings):
+    def run(name, trainings):
         asked.append(list(trainings))
         where = {"commit": "c", "hardware": "h", "torch": "t"}
         return {t.name: {"error": float(t.setting != wanted), **where} for t in trainings}
 
-    make = partial(study(searches=(search,), network=network).held_out_training, search)
-    return run_search(search, network, make, run), asked
+    return go_through(run_search(search, network, SOURCE, RECIPE), run), asked
 
 
 @pytest.mark.parametrize("best", ALL)
@@ -163,7 +160,7 @@ def test_two_arms_that_become_one_setting_are_one_line():
         return {t.name: {"error": float(len(t.setting.pools)), **rest} for t in trainings}
 
     arms = Arm("sgd", MIX), Arm("sgd", {"like": "closed-form"})
-    tables = run_study(study(*arms, searches=(search_of(MIX, BLURRED),), seeds=1), run)
+    tables = tables_of(study(*arms, searches=(search_of(MIX, BLURRED),), seeds=1), run)
     assert [row.form for row in tables.rows if row.metric == ERROR] == ["mix"]
 
 

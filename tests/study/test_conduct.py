@@ -21,10 +21,10 @@ from foveapool.study.job import TrainingJob
 from foveapool.study.preflight import check_disk_space, make_plan
 from foveapool.study.presets import read_preset
 from foveapool.study.rows import make_diverged_result
-from foveapool.study.runner import conduct_study, make_partial_tables
+from foveapool.study.runner import make_partial_tables
 from foveapool.study.spec import Source
 
-from .small import CPU, TINY, WHOLE, engine
+from .small import CPU, TINY, WHOLE, conduct_study, engine
 
 
 def study_of(folder, text=WHOLE, changes=None):

@@ -18,7 +18,7 @@ from foveapool.study.rows import make_diverged_result
 from foveapool.study.worker import Outcome, run_training
 from foveapool.training.metrics import METRICS
 
-from .small import CPU, engine, training
+from .small import CPU, engine, results_of, training
 
 BASELINE, FITTED = training(), training(("closed-form", 3))
 TWICE = training(("closed-form", 3), ("closed-form", 2))
@@ -88,25 +88,24 @@ def test_what_others_are_fitted_on_comes_first_and_once():
 
 
 def test_results_come_by_name_with_those_they_are_fitted_on(tmp_path):
-    seen = []
-    found = engine(tmp_path, report=seen.append).run([FITTED])
-    assert list(found) == [BASELINE.name, FITTED.name]
+    seen = list(engine(tmp_path).run([FITTED]))
+    assert [done.training.name for done in seen] == [BASELINE.name, FITTED.name]
     assert [(done.number, done.total) for done in seen] == [(1, 2), (2, 2)]
-    assert found[FITTED.name] == seen[1].result
+    assert all(Runs(tmp_path).result(d.training.name, d.training.facts) == d.result for d in seen)
 
 
 def test_what_is_finished_is_not_given_out_again(runs):
     workers = Scripted(runs)
-    Engine(runs, CPU, workers).run([FITTED])
+    results_of(Engine(runs, CPU, workers), [FITTED])
     assert workers.given == [BASELINE.name, FITTED.name]
     again = Scripted(runs)
-    assert len(Engine(runs, CPU, again).run([TWICE])) == 3
+    assert len(results_of(Engine(runs, CPU, again), [TWICE])) == 3
     assert again.given == [TWICE.name]
 
 
 def test_the_networks_that_others_are_fitted_on_keep_their_weights(runs):
     workers = Scripted(runs)
-    Engine(runs, CPU, workers).run([TWICE, training(("sgd", 3))])
+    results_of(Engine(runs, CPU, workers), [TWICE, training(("sgd", 3))])
     kept = {name: means.keep for name, means in zip(workers.given, workers.means, strict=True)}
     assert kept == {
         BASELINE.name: True,
@@ -117,13 +116,13 @@ def test_the_networks_that_others_are_fitted_on_keep_their_weights(runs):
 
 
 def test_what_was_finished_without_its_weights_is_told_of_when_all_are_wanted(tmp_path):
-    engine(tmp_path).run([FITTED])
+    results_of(engine(tmp_path), [FITTED])
     said = []
     wanting = engine(tmp_path, said)
-    wanting.run([FITTED])
+    results_of(wanting, [FITTED])
     assert said == []
     wanting.means = replace(CPU, keep=True)
-    wanting.run([FITTED])
+    results_of(wanting, [FITTED])
     (text,) = said  # of the baseline they are there
     assert text.startswith("1 trainings were finished before, without their weights")
     assert FITTED.name in text and "another folder of runs" in text
@@ -131,14 +130,14 @@ def test_what_was_finished_without_its_weights_is_told_of_when_all_are_wanted(tm
 
 def test_a_second_layer_repeats_no_training(tmp_path):
     said = []
-    engine(tmp_path, said).run([TWICE])
+    results_of(engine(tmp_path, said), [TWICE])
     assert said == []
 
 
 def test_what_another_process_holds_is_left_and_looked_for_again(runs, monkeypatch):
     monkeypatch.setattr(module, "LOOK_AGAIN", 0.01)
     workers = Scripted(runs, seed0=["busy", "busy"])
-    found = Engine(runs, CPU, workers).run(seeds(3))
+    found = results_of(Engine(runs, CPU, workers), seeds(3))
     assert set(found) == {each.name for each in seeds(3)}
     first, second, third = (each.name for each in seeds(3))
     assert workers.given == [first, second, third, first, first]
@@ -159,7 +158,7 @@ def test_a_training_that_another_process_holds_is_waited_for(tmp_path, monkeypat
     thread.start()
     ready.wait()
     begin = time.monotonic()
-    found = engine(tmp_path).run([BASELINE])
+    found = results_of(engine(tmp_path), [BASELINE])
     assert time.monotonic() - begin > 0.2
     assert found[BASELINE.name] == other.result(BASELINE.name, BASELINE.facts)
     thread.join()
@@ -167,7 +166,7 @@ def test_a_training_that_another_process_holds_is_waited_for(tmp_path, monkeypat
 
 def test_a_dead_worker_is_replaced_and_its_training_given_out_again(runs):
     workers = Scripted(runs, seed1=[BrokenProcessPool()])
-    found = Engine(runs, CPU, workers).run(seeds(3))
+    found = results_of(Engine(runs, CPU, workers), seeds(3))
     assert len(found) == 3 and workers.mended == 1
     assert runs.said == ["a worker died; its training goes on from its last checkpoint"]
 
@@ -175,21 +174,21 @@ def test_a_dead_worker_is_replaced_and_its_training_given_out_again(runs):
 def test_the_trainings_of_all_workers_are_given_out_again_after_one_death(runs):
     # The pool is broken, but only one of its futures knows it by now.
     workers = Scripted(runs, 2, seed0=[BrokenProcessPool()], seed1=["later"])
-    found = Engine(runs, CPU, workers).run(seeds(3))
+    found = results_of(Engine(runs, CPU, workers), seeds(3))
     assert len(found) == 3 and workers.mended == 1
     assert sorted(workers.given) == sorted([seeds(3)[i].name for i in (0, 0, 1, 1, 2)])
 
 
 def test_a_pool_that_takes_nothing_more_is_replaced(runs):
     workers = Scripted(runs, seed0=["refuse"])
-    assert len(Engine(runs, CPU, workers).run(seeds(1))) == 1
+    assert len(results_of(Engine(runs, CPU, workers), seeds(1))) == 1
     assert workers.mended == 1
 
 
 def test_workers_that_always_die_are_not_replaced_for_ever(runs):
     workers = Scripted(runs, seed1=[BrokenProcessPool()] * 9)
     with pytest.raises(ChildProcessError, match=r"workers died 4 times, last with .*seed1.*fewer"):
-        Engine(runs, CPU, workers).run(seeds(2))
+        results_of(Engine(runs, CPU, workers), seeds(2))
     # What was finished before is.
     assert runs.result(seeds(1)[0].name, seeds(1)[0].facts) is not None
 
@@ -197,14 +196,14 @@ def test_workers_that_always_die_are_not_replaced_for_ever(runs):
 def test_a_mistake_in_a_training_ends_the_run_and_lets_the_others_go(runs):
     workers = Scripted(runs, 2, seed0=["later"], seed1=[ValueError("wrong")])
     with pytest.raises(ValueError, match="wrong"):
-        Engine(runs, CPU, workers).run(seeds(3))
+        results_of(Engine(runs, CPU, workers), seeds(3))
 
 
 def test_what_a_worker_says_is_passed_on(tmp_path):
     said = []
     (tmp_path / "trainings" / BASELINE.name).mkdir(parents=True)
     (tmp_path / "trainings" / BASELINE.name / "result.json").write_text("{")
-    engine(tmp_path, said).run([BASELINE])
+    results_of(engine(tmp_path, said), [BASELINE])
     assert len(said) == 1 and "set aside" in said[0]
 
 
@@ -231,7 +230,7 @@ def test_a_process_killed_in_the_middle_of_its_training_changes_nothing(tmp_path
     workers = ProcessWorkers(2)
     thread.start()
     try:
-        found = Engine(runs, CPU, workers).run([long])
+        found = results_of(Engine(runs, CPU, workers), [long])
     finally:
         workers.close()
     assert killed and said == ["a worker died; its training goes on from its last checkpoint"]
@@ -246,8 +245,8 @@ def test_a_process_killed_in_the_middle_of_its_training_changes_nothing(tmp_path
 
 
 def test_what_a_finished_training_left_is_removed_where_nothing_is_to_be_done(tmp_path):
-    engine(tmp_path).run([BASELINE])
+    results_of(engine(tmp_path), [BASELINE])
     left = Runs(tmp_path).folder(BASELINE.name) / "checkpoint.safetensors"
     left.write_text("large")
-    engine(tmp_path).run([BASELINE])
+    results_of(engine(tmp_path), [BASELINE])
     assert not left.exists()

@@ -11,7 +11,7 @@ from foveapool.study.setting import Pool, Setting
 from foveapool.study.study import Arm, Study
 from foveapool.training.recipe import Recipe
 
-from .small import RECIPE, SOURCE, training
+from .small import RECIPE, SOURCE, go_through, training
 
 CNN, RESNET = Setting(width=4), Setting(network="resnet18", width=4)
 BLUR = Pool("blur", 1)
@@ -166,11 +166,11 @@ def test_what_stands_beside_a_searched_pooling_stays_as_it_is(arm):
     search = Search(pooling, (3,), alphas=(5,), norms=("l2",), parts=1, beside=beside)
     study = Study("s", SOURCE, Recipe("adam", 1e-3, 2), CNN, (search,), (Arm(arm),))
 
-    def run(trainings):
+    def run(name, trainings):
         where = {"commit": "c", "hardware": "h", "torch": "t"}
         return {each.name: {"error": 1.0, **where} for each in trainings}
 
-    found = run_search(search, CNN, lambda *given: study.held_out_training(search, *given), run)
+    found = go_through(run_search(search, CNN, SOURCE, study.recipe), run)
     for setting, components in (
         (Arm(arm, {"components": 4}).setting(CNN, found), 4),
         (study.settings()[-1], 2),  # what the arm may become, known before the search

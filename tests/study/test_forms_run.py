@@ -20,14 +20,13 @@ from foveapool.study.job import TrainingJob
 from foveapool.study.loading import load_fit_maps
 from foveapool.study.preflight import make_plan
 from foveapool.study.presets import preset_names, read_preset
-from foveapool.study.runner import conduct_study
 from foveapool.study.spec import TrainingSpec, build_job
 
 from ..report.drawn import points
 from ..report.pages import Page
 from ..training.toys import toy_data
 from .oracles import scatter_at, solved
-from .small import CPU, engine
+from .small import CPU, conduct_study, engine
 
 NARROW = """
 [data]

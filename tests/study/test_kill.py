@@ -18,11 +18,10 @@ from pathlib import Path
 import scipy.stats
 import torch
 from foveapool.study import job
-from foveapool.study.runner import conduct_study
 from foveapool.study.search import Search
 from foveapool.study.study import Arm, Study
 from foveapool.study.spec import load_training_data
-from small import CPU, RECIPE, SOURCE, engine, training
+from small import CPU, RECIPE, SOURCE, conduct_study, engine, training
 from dataclasses import replace
 
 load_training_data(training(), CPU)

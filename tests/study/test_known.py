@@ -15,10 +15,10 @@ from foveapool.study.job import TrainingJob
 from foveapool.study.preflight import make_plan
 from foveapool.study.presets import read_preset
 from foveapool.study.rows import make_diverged_result
-from foveapool.study.runner import conduct_study, make_partial_tables
+from foveapool.study.runner import make_partial_tables
 from foveapool.study.worker import find_fault, run_training
 
-from .small import CPU, TINY, training
+from .small import CPU, TINY, conduct_study, results_of, training
 
 BASELINE, FITTED = training(), training(("closed-form", 3))
 TWICE = training(("closed-form", 3), ("closed-form", 2))
@@ -42,9 +42,9 @@ def known_file(path, *trainings, **changed):
     return KnownTrainings(path, check=find_fault)
 
 
-def engine_knowing(folder, known, said=None, report=lambda done: None, means=CPU):
+def engine_knowing(folder, known, said=None, means=CPU):
     say = (lambda text: None) if said is None else said.append
-    return Engine(Runs(folder, say, known), means, SerialWorkers(), report)
+    return Engine(Runs(folder, say, known), means, SerialWorkers())
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def tiny(tmp_path_factory):
     def add(done):
         known.add(done.training.name, done.training.facts, done.result)
 
-    tables = conduct_study(study, engine_knowing(folder / "runs", known, report=add))
+    tables = conduct_study(study, engine_knowing(folder / "runs", known), add)
     known.close()
     return SimpleNamespace(study=study, tables=tables, file=folder / "all.gz", folder=folder)
 
@@ -111,7 +111,7 @@ def test_a_closed_form_on_a_known_baseline_trains_its_network_once(tmp_path, tra
     known = known_file(tmp_path / "known.gz", BASELINE)
     said = []
     alphas = [training(("closed-form", layer, alpha)) for layer in (2, 3) for alpha in (5, 400)]
-    found = engine_knowing(tmp_path / "runs", known, said).run(alphas)
+    found = results_of(engine_knowing(tmp_path / "runs", known, said), alphas)
     assert trained.count(("baseline", "again")) == 1 and len(trained) == 1 + len(alphas)
     assert [text for text in said if "trained again for its maps" in text] == said and len(
         said
@@ -139,7 +139,7 @@ def test_a_closed_form_on_a_known_baseline_trains_its_network_once(tmp_path, tra
 
 def test_a_second_layer_on_a_known_first_one(tmp_path, trained):
     known = known_file(tmp_path / "known.gz", BASELINE, FITTED)
-    found = engine_knowing(tmp_path / "runs", known).run([TWICE])
+    found = results_of(engine_knowing(tmp_path / "runs", known), [TWICE])
     assert trained == [
         ("baseline", "again"),
         ("closed-form", "again"),
@@ -154,7 +154,7 @@ def test_processes_that_know_the_folder_alone_need_no_file(tmp_path):
     known = known_file(tmp_path / "known.gz", BASELINE)
     workers = ProcessWorkers(1)
     try:
-        found = Engine(Runs(tmp_path / "runs", known=known), CPU, workers).run([FITTED])
+        found = results_of(Engine(Runs(tmp_path / "runs", known=known), CPU, workers), [FITTED])
     finally:
         workers.close()
     assert found[BASELINE.name]["error"] == 12.5 and "diverged" not in found[FITTED.name]
@@ -172,7 +172,7 @@ def test_on_a_network_that_is_known_to_have_diverged_nothing_is_trained(tmp_path
             return super().submit(training, *given)
 
     engine = Engine(Runs(tmp_path / "runs", known=known), CPU, NoWorkers())
-    found = engine.run([TWICE])
+    found = results_of(engine, [TWICE])
     assert found[BASELINE.name]["diverged"] == "loss: got nan"
     assert found[FITTED.name]["diverged"].startswith(f"{BASELINE.name}: diverged, so that")
     assert found[TWICE.name]["diverged"].startswith(f"{FITTED.name}: diverged, so that")
@@ -189,7 +189,10 @@ def test_what_another_process_adds_meanwhile_is_not_trained(tmp_path, trained):
         known.add(done.training.name, done.training.facts, done.result)
         known.write()
 
-    found = engine_knowing(tmp_path / "runs", known, report=add).run([BASELINE, training(seed=1)])
+    found = {}
+    for done in engine_knowing(tmp_path / "runs", known).run([BASELINE, training(seed=1)]):
+        add(done)
+        found[done.training.name] = done.result
     assert found[training(seed=1).name]["error"] == 12.5
     assert trained == [("baseline", BASELINE.name)]
 
@@ -198,9 +201,10 @@ def test_what_is_finished_is_told_before_the_rest_is_trained(tmp_path, monkeypat
     known = known_file(tmp_path / "known.gz", training(seed=2))
     seen = []
     monkeypatch.setattr(worker, "run_training", None)
-    engine = engine_knowing(tmp_path / "runs", known, report=lambda d: seen.append(d.training.seed))
+    engine = engine_knowing(tmp_path / "runs", known)
     with pytest.raises(TypeError):
-        engine.run([training(seed=seed) for seed in range(3)])
+        for done in engine.run([training(seed=seed) for seed in range(3)]):
+            seen.append(done.training.seed)
     assert seen == [2]
 
 
@@ -209,14 +213,15 @@ def test_a_checkpoint_of_who_is_at_a_known_training_is_left_alone(tmp_path):
     folder = Runs(tmp_path / "runs").folder(BASELINE.name)
     folder.mkdir(parents=True)
     (folder / "checkpoint.safetensors").write_text("another's")
-    engine_knowing(tmp_path / "runs", known).run([BASELINE])
+    results_of(engine_knowing(tmp_path / "runs", known), [BASELINE])
     assert (folder / "checkpoint.safetensors").exists()
 
 
 def test_weights_of_known_trainings_are_told_to_be_missing(tmp_path):
     known = known_file(tmp_path / "known.gz", BASELINE)
     said = []
-    engine_knowing(tmp_path / "runs", known, said, means=replace(CPU, keep=True)).run([BASELINE])
+    keeping = replace(CPU, keep=True)
+    results_of(engine_knowing(tmp_path / "runs", known, said, means=keeping), [BASELINE])
     (text,) = said
     assert "without the known trainings to keep all" in text
 

@@ -9,10 +9,9 @@ from foveapool.records import read_rows
 from foveapool.runs import Runs
 from foveapool.study.engine import Engine, SerialWorkers
 from foveapool.study.manifest import add_to_manifest, claim_study
-from foveapool.study.runner import conduct_study
 from foveapool.study.study import Arm, Study
 
-from .small import CPU, RECIPE, SOURCE, engine, training
+from .small import CPU, RECIPE, SOURCE, conduct_study, engine, training
 
 STUDY = Study(
     "s",
@@ -84,7 +83,7 @@ def test_other_choices_under_a_name_that_is_at_work_are_refused(tmp_path, folder
                 conduct_study(OTHER, engine(tmp_path / "runs"))
             said.append(done)
 
-    conduct_study(STUDY, engine(tmp_path / "runs", report=meanwhile))
+    conduct_study(STUDY, engine(tmp_path / "runs"), meanwhile)
     assert said and note(folder)["facts"]["seeds"] == 2
     assert {row.n for row in read_rows(folder / "rows.csv")} == {2}
 

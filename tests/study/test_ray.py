@@ -20,7 +20,7 @@ from foveapool.study.worker import run_training
 from foveapool.training.checkpoint import CHECKPOINT
 from foveapool.training.metrics import METRICS
 
-from .small import CPU, training
+from .small import CPU, results_of, training
 
 LONG = training(epochs=20)
 FITTED = training(("closed-form", 3), epochs=20)
@@ -63,7 +63,7 @@ def test_a_worker_killed_in_the_middle_of_its_training_changes_nothing(
 
     thread = threading.Thread(target=kill, daemon=True)
     thread.start()
-    found = Engine(runs, CPU, workers).run([FITTED])
+    found = results_of(Engine(runs, CPU, workers), [FITTED])
     assert killed and os.getpid() not in killed
     calm = Runs(tmp_path / "calm")
     for each in (LONG, FITTED):
@@ -72,14 +72,14 @@ def test_a_worker_killed_in_the_middle_of_its_training_changes_nothing(
     # A mistake comes back in its own words.
     recipe = replace(LONG.recipe, batch_size=500)
     with pytest.raises(ValueError, match="batch_size: got 500") as caught:
-        Engine(runs, CPU, workers).run([replace(LONG, recipe=recipe)])
+        results_of(Engine(runs, CPU, workers), [replace(LONG, recipe=recipe)])
     assert "Traceback" not in str(caught.value)
 
 
 def test_what_a_training_needs_and_makes_travels(tmp_path, cluster, one_thread):
     runs, calm = Runs(tmp_path / "runs"), Runs(tmp_path / "calm")
     workers = RayWorkers(cpus=1)
-    found = Engine(runs, CPU, workers).run([FITTED])
+    found = results_of(Engine(runs, CPU, workers), [FITTED])
     workers.close()
     calmly = {each.name: run_training(each, calm, CPU) for each in (LONG, FITTED)}
     for each in (LONG, FITTED):
@@ -112,7 +112,7 @@ def test_a_worker_that_dies_goes_on_from_the_checkpoint_that_it_sent(tmp_path, c
     thread.start()
     runs.say = said.append
     workers = RayWorkers(cpus=1, send_seconds=0.2)
-    found = Engine(runs, CPU, workers).run([long])[long.name]
+    found = results_of(Engine(runs, CPU, workers), [long])[long.name]
     workers.close()
     assert any("it goes on from what was sent last" in each for each in said)
     wanted = run_training(long, calm, CPU)

@@ -3,16 +3,14 @@
 import math
 import statistics
 from dataclasses import replace
-from functools import partial
 
 import pytest
 
 from foveapool.study.search import Candidate, Halving, Search, run_search
 from foveapool.study.setting import Pool, Setting
-from foveapool.study.study import Study
 from foveapool.training.recipe import Recipe
 
-from .small import SOURCE, training
+from .small import SOURCE, go_through, training
 
 RECIPE = Recipe("sgd", 0.1, 150, milestones=(50, 100))
 MACHINE = {"commit": "c0ffee", "hardware": "a machine", "torch": "2.13.0"}
@@ -20,14 +18,13 @@ MACHINE = {"commit": "c0ffee", "hardware": "a machine", "torch": "2.13.0"}
 
 def searched(search, error, start=Setting()):  # noqa: B008
     """The selection where a training errs as `error(training)` says, and what was trained."""
-    study = Study("s", SOURCE, RECIPE, start)
     asked = []
 
-    def run(trainings):
+    def run(name, trainings):
         asked.append(list(trainings))
         return {each.name: {"error": error(each), **MACHINE} for each in trainings}
 
-    found = run_search(search, start, partial(study.held_out_training, search), run)
+    found = go_through(run_search(search, start, SOURCE, RECIPE), run)
     return found, asked
 
 
@@ -194,10 +191,8 @@ def test_one_part_has_no_deviation():
 
 
 def test_a_first_look_keeps_the_proportions_of_the_recipe():
-    study = Study("s", SOURCE, RECIPE, training().setting)
-
     def looked(share):
-        return study.held_out_training(Search(), study.network, 0, share).recipe
+        return Search().training(training().setting, SOURCE, RECIPE, 0, share).recipe
 
     assert looked(0.5) == replace(RECIPE, epochs=75, milestones=(25, 50))
     assert looked(0.001) == replace(RECIPE, epochs=1, milestones=(1,))

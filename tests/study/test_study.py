@@ -6,10 +6,10 @@ import pytest
 
 from foveapool.study.search import Search, Selection
 from foveapool.study.setting import Pool, Setting
-from foveapool.study.study import Arm, Study, run_study
+from foveapool.study.study import Arm, Study
 from foveapool.training.recipe import Recipe
 
-from .small import SOURCE
+from .small import SOURCE, tables_of
 
 RECIPE = Recipe("adam", 1e-3, 2)
 CNN, RESNET = Setting(width=4), Setting(network="resnet18", width=4)
@@ -29,7 +29,7 @@ def rehearsed(study, errors):
         asked[stage] += trainings
         return {each.name: {"error": errors(each), **rest} for each in trainings}
 
-    return run_study(study, run), asked
+    return tables_of(study, run), asked
 
 
 def test_an_arm_is_the_network_with_its_pooling():

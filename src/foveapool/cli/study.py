@@ -23,7 +23,6 @@ from foveapool.report.tables import list_lacking_rows
 from foveapool.runs import Runs
 from foveapool.study.engine import (
     Engine,
-    FinishedTraining,
     ProcessWorkers,
     SerialWorkers,
     Workers,
@@ -31,7 +30,7 @@ from foveapool.study.engine import (
 from foveapool.study.preflight import check_disk_space, check_images, make_plan
 from foveapool.study.presets import parse_changes, preset_titles, read_preset
 from foveapool.study.ray_workers import SEND_SECONDS, RayWorkers, SharedRayWorkers
-from foveapool.study.runner import conduct_study, make_partial_tables
+from foveapool.study.runner import StudyRun, make_partial_tables
 from foveapool.study.spec import ExecutionOptions
 from foveapool.study.study import Study, Tables
 from foveapool.study.worker import find_fault
@@ -186,8 +185,8 @@ def _conduct(
     columns = (name, BarColumn(), MofNCompleteColumn())
     with Progress(*columns, TimeRemainingColumn(), console=console) as bar:
         task = bar.add_task(study.name, total=None)
-
-        def report(done: FinishedTraining) -> None:
+        run = StudyRun(study, Engine(runs, means, workers))
+        for done in run:
             training = done.training
             if known is not None:
                 known.add(training.name, training.facts, done.result)
@@ -201,9 +200,7 @@ def _conduct(
             text = f"{what}, {where}: {done.result.get('diverged', wrong)}"
             console.print(text, soft_wrap=True)
             bar.update(task, completed=done.number, total=done.total)
-
-        tables = conduct_study(study, Engine(runs, means, workers, report))
-    _show_tables(tables, results, console)
+    _show_tables(run.tables, results, console)
     typer.echo(f"in {runs.study(study.name)}")
 
 

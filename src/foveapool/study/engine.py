@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
@@ -84,12 +84,11 @@ class Engine:
         runs: Runs,
         means: ExecutionOptions,
         workers: Workers,
-        report: Callable[[FinishedTraining], None] = lambda done: None,
     ) -> None:
-        self.runs, self.means, self.workers, self.report = runs, means, workers, report
+        self.runs, self.means, self.workers = runs, means, workers
 
-    def run(self, trainings: Sequence[TrainingSpec]) -> dict[str, dict[str, Any]]:
-        """What each training came to, by its name; with those that they are fitted on."""
+    def run(self, trainings: Sequence[TrainingSpec]) -> Iterator[FinishedTraining]:
+        """Yields each training as it is finished, with those that they are fitted on."""
         levels = order_by_dependency(trainings)
         results: dict[str, dict[str, Any]] = {}
         total = sum(len(level) for level in levels)
@@ -98,10 +97,9 @@ class Engine:
         for level in levels:
             for training, result in self._level(level, needed):
                 results[training.name] = result
-                self.report(FinishedTraining(training, result, len(results), total))
+                yield FinishedTraining(training, result, len(results), total)
         if self.means.keep:
             self._tell_of_weights(results)
-        return results
 
     def _tell_of_weights(self, results: Mapping[str, Mapping[str, Any]]) -> None:
         """Says how many trainings were finished before anyone wanted their weights."""

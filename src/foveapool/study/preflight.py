@@ -28,7 +28,7 @@ from foveapool.study.fits import WEIGHTS
 from foveapool.study.rows import make_diverged_result
 from foveapool.study.setting import FITTED, Pool
 from foveapool.study.spec import ExecutionOptions, TrainingSpec, build_job, load_training_data
-from foveapool.study.study import Study, run_study
+from foveapool.study.study import Study, StudyStages
 from foveapool.study.worker import count_parameters
 from foveapool.training.loop import train
 
@@ -53,9 +53,8 @@ def check_images(study: Study, means: ExecutionOptions) -> None:
     for search in study.searches:
         _check_share("search: held_out", search.held_out, len(images))
         for part in range(search.parts if search.pooling in FITTED else 1):
-            rest = load_training_data(
-                study.held_out_training(search, study.network, part, 1.0), means
-            ).train
+            without = search.training(study.network, study.source, study.recipe, part)
+            rest = load_training_data(without, means).train
             what = f"the {len(rest)} training images that held-out part {part} leaves"
             if search.pooling in FITTED:
                 _check_classes(rest, what)
@@ -175,16 +174,14 @@ def make_plan(study: Study, runs: Runs, means: ExecutionOptions) -> StudyPlan:
     """
     asked: dict[str, TrainingSpec] = {}
 
-    def rehearse(stage: str, trainings: Sequence[TrainingSpec]) -> Mapping[str, Mapping[str, Any]]:
+    for stage in StudyStages(study):
         asked.update(
-            (each.name, each) for level in order_by_dependency(trainings) for each in level
+            (each.name, each) for level in order_by_dependency(stage.trainings) for each in level
         )
-        found = {each.name: runs.result(each.name, each.facts) for each in trainings}
-        return {
+        found = {each.name: runs.result(each.name, each.facts) for each in stage.trainings}
+        stage.results = {
             name: result or make_diverged_result("not done yet") for name, result in found.items()
         }
-
-    run_study(study, rehearse)
     left = [each for each in asked.values() if runs.result(each.name, each.facts) is None]
     if left:
         # Images that are not here may be where it will run.

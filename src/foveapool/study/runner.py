@@ -6,13 +6,12 @@ of them (`selection.csv`, `rows.csv`). The trainings themselves lie beside, shar
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator
 
 from foveapool.records import collect_provenance, write_rows
 from foveapool.runs import STEP, Runs
 from foveapool.statistics import paired_p_value
-from foveapool.study.engine import Engine, order_by_dependency
+from foveapool.study.engine import Engine, FinishedTraining, order_by_dependency
 from foveapool.study.manifest import (
     TABLES,
     add_to_manifest,
@@ -20,34 +19,51 @@ from foveapool.study.manifest import (
     lock_study,
     write_manifest,
 )
-from foveapool.study.spec import TrainingSpec
-from foveapool.study.study import Study, Tables, run_study
+from foveapool.study.study import Study, StudyStages, Tables
 
 
-def conduct_study(study: Study, engine: Engine) -> Tables:
-    """Does the study and writes its tables; what is finished already is only read."""
-    engine.runs.make()
-    folder = engine.runs.study(study.name)
-    # Says at once, not after hours, that scipy is missing.
-    paired_p_value([0.0, 0.0])
-    asked: dict[str, str] = {}
+class StudyRun:
+    """A study that is done by going through it: yields each training as it is finished.
 
-    def run(stage: str, trainings: Sequence[TrainingSpec]) -> Mapping[str, Mapping[str, Any]]:
-        for level in order_by_dependency(trainings):
-            for each in level:
-                asked.setdefault(each.name, STEP)
-        asked.update((each.name, stage) for each in trainings)
-        add_to_manifest(study, folder, asked)
-        return engine.run(trainings)
+    What was finished before is only read. The tables are written and here when all is done.
 
-    with claim_study(study, folder):
-        tables = run_study(study, run, collect_provenance())
-        with lock_study(folder):
-            for name, rows in zip(TABLES, (tables.selection, tables.rows), strict=True):
-                if rows:
-                    write_rows(folder / name, rows)
-            write_manifest(study, folder, asked)
-    return tables
+    Args:
+        study: What is done.
+        engine: Who does it, into which folder of runs.
+    """
+
+    tables: Tables
+
+    def __init__(self, study: Study, engine: Engine) -> None:
+        self.study, self.engine = study, engine
+
+    def __iter__(self) -> Iterator[FinishedTraining]:
+        study, engine = self.study, self.engine
+        engine.runs.make()
+        folder = engine.runs.study(study.name)
+        # Says at once, not after hours, that scipy is missing.
+        paired_p_value([0.0, 0.0])
+        asked: dict[str, str] = {}
+        with claim_study(study, folder):
+            stages = StudyStages(study, collect_provenance())
+            for stage in stages:
+                for level in order_by_dependency(stage.trainings):
+                    for each in level:
+                        asked.setdefault(each.name, STEP)
+                asked.update((each.name, stage.name) for each in stage.trainings)
+                add_to_manifest(study, folder, asked)
+                results = {}
+                for done in engine.run(stage.trainings):
+                    results[done.training.name] = done.result
+                    yield done
+                stage.results = results
+            with lock_study(folder):
+                tables = stages.tables
+                for name, rows in zip(TABLES, (tables.selection, tables.rows), strict=True):
+                    if rows:
+                        write_rows(folder / name, rows)
+                write_manifest(study, folder, asked)
+        self.tables = tables
 
 
 def make_partial_tables(study: Study, runs: Runs) -> Tables:
@@ -62,17 +78,17 @@ def make_partial_tables(study: Study, runs: Runs) -> Tables:
             "trainings are found; put them back, or go where that path leads to them"
         )
 
-    def finished(stage: str, trainings: Sequence[TrainingSpec]) -> Mapping[str, Mapping[str, Any]]:
-        found = {each.name: runs.result(each.name, each.facts) for each in trainings}
-        there = {name: result for name, result in found.items() if result is not None}
-        if stage == "search" and len(there) < len(found):
+    stages = StudyStages(study, collect_provenance())
+    for stage in stages:
+        found = {each.name: runs.result(each.name, each.facts) for each in stage.trainings}
+        stage.results = {name: result for name, result in found.items() if result is not None}
+        if stage.name == "search" and len(stage.results) < len(found):
             raise ValueError(
-                f"{study.name}: {len(there)} of {len(found)} trainings of its search are finished, "
-                "wanted all of them, since they decide what is compared; go on with the study"
+                f"{study.name}: {len(stage.results)} of {len(found)} trainings of its search are "
+                "finished, wanted all of them, since they decide what is compared; go on with the "
+                "study"
             )
-        return there
-
-    tables = run_study(study, finished, collect_provenance())
+    tables = stages.tables
     if not tables.rows:
         raise ValueError(
             f"{runs.root}: got no line of {study.name} with all its {study.seeds} seeds finished, "

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from itertools import product
 from typing import Any, Literal
 
@@ -26,11 +27,8 @@ from foveapool.study.layers import (
     split_by_layer,
 )
 from foveapool.study.setting import BASELINE, BESIDE, CLOSED_FORM, FITTED, LAYERS, Setting
-from foveapool.study.spec import TrainingSpec
-
-Run = Callable[[Sequence[TrainingSpec]], Mapping[str, Mapping[str, Any]]]
-# The part to hold out and the share of all epochs to train for.
-Make = Callable[[Setting, int, float], TrainingSpec]
+from foveapool.study.spec import Source, Stage, TrainingSpec
+from foveapool.training.recipe import Recipe
 
 
 def _is_share(value: Any) -> bool:
@@ -153,6 +151,16 @@ class Search:
             del facts["epochs"]
         return facts
 
+    def training(
+        self, setting: Setting, source: Source, recipe: Recipe, part: int, epochs: float = 1.0
+    ) -> TrainingSpec:
+        """A setting's training for cross-validation, over a share of the recipe's epochs.
+
+        The part that is held out is the seed as well.
+        """
+        shorter = recipe.over(max(1, round(epochs * recipe.epochs)))
+        return TrainingSpec(setting, source, shorter, part, part, self.held_out)
+
     def settings(self, start: Setting) -> list[Setting]:
         """All that it looks at on top of the poolings that `start` has: the grid, then `also`."""
         return [each.setting for each in self.alternatives(start)]
@@ -243,7 +251,13 @@ class Selection:
     beside: tuple[int, ...] = ()
 
 
-def run_search(search: Search, start: Setting, make: Make, run: Run) -> Selection:
+# Judges settings on so many parts, over a share of the epochs.
+Judge = Callable[[Sequence[Setting], int, float], Generator[Stage, None, list[Candidate]]]
+
+
+def run_search(
+    search: Search, start: Setting, source: Source, recipe: Recipe
+) -> Generator[Stage, None, Selection]:
     """Judges the settings; with `second_layer` once more on the networks trained with the best.
 
     The second layer stays only if cross-validation improves.
@@ -251,15 +265,19 @@ def run_search(search: Search, start: Setting, make: Make, run: Run) -> Selectio
     Args:
         search: What is looked at.
         start: The network without the poolings that are searched for.
-        make: Gives the training of a setting for a part, over a share of the epochs.
-        run: Does trainings.
+        source: The images, of which it holds some out.
+        recipe: How is trained.
+
+    Yields:
+        A stage wherever it has to know the results of trainings.
 
     Returns:
         The best setting, and all that were looked at.
     """
-    found, candidates = _search_round(search, start, make, run)
+    judge = partial(_judge, search, source, recipe)
+    found, candidates = yield from _search_round(search, start, judge)
     if search.second_layer and len(search.layers) > 1:
-        second, more = _search_round(search, found.setting, make, run)
+        second, more = yield from _search_round(search, found.setting, judge)
         candidates += more
         if second.judged < found.judged:
             found = second
@@ -270,28 +288,37 @@ def run_search(search: Search, start: Setting, make: Make, run: Run) -> Selectio
 
 
 def _search_round(
-    search: Search, start: Setting, make: Make, run: Run
-) -> tuple[Candidate, list[Candidate]]:
+    search: Search, start: Setting, judge: Judge
+) -> Generator[Stage, None, tuple[Candidate, list[Candidate]]]:
     """The best setting, judged on all parts, and all that were looked at."""
     settings, looked_at = search.settings(start), []
     if search.halving is not None and len(settings) > search.halving.keep:
         share = search.epochs * search.halving.epochs
-        first = _judge(settings, search.halving.parts, share, make, run)
+        first = yield from judge(settings, search.halving.parts, share)
         looked_at += first
         best = sorted(first, key=lambda each: each.judged)[: search.halving.keep]
         settings = [each.setting for each in best]
-    final = _judge(settings, search.parts, search.epochs, make, run)
+    final = yield from judge(settings, search.parts, search.epochs)
     return min(final, key=lambda each: each.judged), [*looked_at, *final]
 
 
 def _judge(
-    settings: Sequence[Setting], parts: int, epochs: float, make: Make, run: Run
-) -> list[Candidate]:
-    trainings = [[make(setting, part, epochs) for part in range(parts)] for setting in settings]
-    results = run([training for own in trainings for training in own])
+    search: Search,
+    source: Source,
+    recipe: Recipe,
+    settings: Sequence[Setting],
+    parts: int,
+    epochs: float,
+) -> Generator[Stage, None, list[Candidate]]:
+    trainings = [
+        [search.training(setting, source, recipe, part, epochs) for part in range(parts)]
+        for setting in settings
+    ]
+    stage = Stage("search", [training for own in trainings for training in own])
+    yield stage
     found = []
     for own in trainings:
-        done = [results[each.name] for each in own]
+        done = [stage.results[each.name] for each in own]
         errors = tuple(result["error"] for result in done)
         found.append(Candidate(own[0], errors, collect_origin(done)))
     return found

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -125,6 +125,19 @@ class TrainingSpec:
         text = "-".join(str(word) for word in words if word is not None)
         readable = re.sub(r"[^a-z0-9.]+", "-", text.lower())[-90:].strip("-")
         return f"{readable}-{digest_facts(self.facts)}"
+
+
+@dataclass
+class Stage:
+    """Trainings that a study has to know the results of before it can go on.
+
+    Whoever goes through the stages of a study fills in `results`, by the names of the trainings,
+    before the next stage is asked for.
+    """
+
+    name: str  # "search" or "trials"
+    trainings: Sequence[TrainingSpec]
+    results: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,13 @@
-"""Study: what is searched, what is compared, on which data; and running it.
+"""Study: what is searched, what is compared, on which data; and the stages that it goes through.
 
-A study asks for trainings and makes tables of what they come to; who trains is the engine's
-business. All trainings of one folder of runs are shared between the studies in it.
+A study yields stages of trainings and makes tables of what they come to; who trains is the
+engine's business. All trainings of one folder of runs are shared between the studies in it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 from foveapool._stored_names import to_stored
@@ -27,13 +26,11 @@ from foveapool.study.setting import (
     THEN,
     Setting,
 )
-from foveapool.study.spec import Source, TrainingSpec
+from foveapool.study.spec import Source, Stage, TrainingSpec
 from foveapool.training.recipe import Recipe
 
 # How an arm says whose search it follows.
 LIKE = "like"
-# Does the trainings of a stage, "search" or "trials", and gives what each came to, by its name.
-StudyRun = Callable[[str, Sequence[TrainingSpec]], Mapping[str, Mapping[str, Any]]]
 
 
 @dataclass(frozen=True)
@@ -189,13 +186,6 @@ class Study:
         """A training on all training images, measured on the test images."""
         return TrainingSpec(setting, self.source, self.recipe, seed, robustness=self.robustness)
 
-    def held_out_training(
-        self, search: Search, setting: Setting, part: int, epochs: float
-    ) -> TrainingSpec:
-        """A training for cross-validation; the part is the seed as well."""
-        recipe = self.recipe.over(max(1, round(epochs * self.recipe.epochs)))
-        return TrainingSpec(setting, self.source, recipe, part, part, search.held_out)
-
 
 @dataclass(frozen=True)
 class Tables:
@@ -206,25 +196,43 @@ class Tables:
     unfinished: tuple[SeedTrials, ...] = ()
 
 
-def run_study(study: Study, run: StudyRun, provenance: dict[str, str] | None = None) -> Tables:
-    """Searches, then trains every arm with every seed.
+class StudyStages:
+    """The stages of a study: its searches, then every arm with every seed.
 
-    `run` may leave out trials: an arm is in the table when all its seeds are there.
+    Each stage comes when the results of those before are filled in. That of the trials may lack
+    some: an arm is in the table when all its seeds are there.
+
+    Args:
+        study: The study.
+        provenance: Columns that all rows have.
+
+    Example:
+        >>> from foveapool.training.recipe import Recipe
+        >>> stages = StudyStages(Study("s", Source("svhn"), Recipe("adam", 1e-3, 1), seeds=2))
+        >>> [(each.name, len(each.trainings)) for each in stages], len(stages.tables.unfinished)
+        ([('trials', 2)], 1)
     """
-    provenance = provenance or {}
-    selections: dict[str, Selection] = {}
-    chosen: list[Row] = []
-    for search in study.searches:
-        make = partial(study.held_out_training, search)
-        selection = run_search(search, study.network, make, partial(run, "search"))
-        selections[search.pooling] = selection
-        chosen += make_selection_rows(study.name, selection, provenance)
-    trials = _make_trials(study, selections)
-    results = run("trials", [training for each in trials for training in each.trainings])
-    whole = [each for each in trials if all(t.name in results for t in each.trainings)]
-    rows = make_trial_rows(study.name, whole, results, provenance)
-    unfinished = tuple(each for each in trials if each not in whole)
-    return Tables(tuple(chosen), tuple(rows), unfinished)
+
+    tables: Tables  # once all stages are through
+
+    def __init__(self, study: Study, provenance: Mapping[str, str] | None = None) -> None:
+        self.study, self.provenance = study, provenance or {}
+
+    def __iter__(self) -> Iterator[Stage]:
+        study = self.study
+        selections: dict[str, Selection] = {}
+        chosen: list[Row] = []
+        for search in study.searches:
+            selection = yield from run_search(search, study.network, study.source, study.recipe)
+            selections[search.pooling] = selection
+            chosen += make_selection_rows(study.name, selection, self.provenance)
+        trials = _make_trials(study, selections)
+        stage = Stage("trials", [training for each in trials for training in each.trainings])
+        yield stage
+        whole = [each for each in trials if all(t.name in stage.results for t in each.trainings)]
+        rows = make_trial_rows(study.name, whole, stage.results, self.provenance)
+        unfinished = tuple(each for each in trials if each not in whole)
+        self.tables = Tables(tuple(chosen), tuple(rows), unfinished)
 
 
 def _make_trials(study: Study, selections: dict[str, Selection]) -> list[SeedTrials]:
