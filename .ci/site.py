@@ -1,7 +1,7 @@
 """What the documentation site needs beyond mkdocs.yml, and a check of the links of a built site.
 
-README, CONTRIBUTING and CHANGELOG are pages of the site, too. Links of the documents are written
-for readers of the repository; those that leave the site lose their address here.
+README, CONTRIBUTING, CHANGELOG and the list of examples are pages of the site, too. Links are
+written for readers of the repository; those that leave the site lose their address here.
 
     python .ci/site.py build/site      # says which links lead nowhere, and which leave the site
 """
@@ -22,6 +22,7 @@ PAGES = {
     "README.md": "index.md",
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
+    "examples/README.md": "examples.md",
 }
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\((?!\w+:|#)([^)\s#]+)(#[^)\s]*)?\)")
 
