@@ -1,9 +1,10 @@
-"""Names that were nearly right: the end of an error for whichever room has names to choose from."""
+"""What to do about it, at the end of an error: the name that was meant, what is to be installed."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from pathlib import Path
 
 
 def did_you_mean(name: object, known: Iterable[str], most: int = 1) -> str:
@@ -16,3 +17,15 @@ def did_you_mean(name: object, known: Iterable[str], most: int = 1) -> str:
     """
     near = difflib.get_close_matches(str(name), list(known), n=most)
     return f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
+
+
+def how_to_install(extra: str) -> str:
+    """The command that brings what an extra needs: of the clone that this runs from, if it is one.
+
+    >>> how_to_install("plot").endswith("[plot]'")
+    True
+    """
+    clone = Path(__file__).resolve().parents[2]
+    if (clone / "pyproject.toml").is_file():
+        return f"pip install -e '{clone}[{extra}]'"
+    return f"pip install 'foveapool[{extra}]'"

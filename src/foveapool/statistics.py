@@ -11,6 +11,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from foveapool._suggest import how_to_install
 from foveapool.records import Row
 
 # Two errors less the same two errors may differ in the last digit.
@@ -82,7 +83,7 @@ def paired_p_value(differences: Sequence[float]) -> float:
         from scipy import stats
     except ImportError as error:
         raise ImportError(
-            "scipy: not installed; pip install 'foveapool[study]' for the paired test"
+            f"scipy: not installed; {how_to_install('study')} for the paired test"
         ) from error
     if len(differences) < 2:
         return math.nan

@@ -8,9 +8,10 @@ import pytest
 from typer.testing import CliRunner
 
 import foveapool as fp
-from foveapool.cli import bench, fit, train
+from foveapool.cli import bench, train
 from foveapool.cli.main import application, main
 from foveapool.data.registry import load_data
+from foveapool.study import spec
 
 NETWORK = """
 from torch import nn
@@ -60,6 +61,11 @@ def test_layers_lists_what_shrinks(network):
     assert done.returncode == 0, done.stderr
     assert "3 -> 6" in done.stdout and "32x32 -> 16x16" in done.stdout
     assert "MaxPool2d" in done.stdout and "16x16 -> 8x8" in done.stdout
+
+
+def test_the_version_is_told():
+    done = foveapool("--version")
+    assert (done.returncode, done.stdout) == (0, f"foveapool {fp.__version__}\n")
 
 
 def test_names_of_layers_stay_whole_in_a_pipe(tmp_path):
@@ -128,7 +134,7 @@ def test_what_is_wrong_in_a_file_of_ones_own_is_said_with_its_line(tmp_path, tex
 @pytest.mark.parametrize("name", ["typer", "rich"])
 def test_without_the_extra_the_command_says_what_to_install(monkeypatch, name):
     monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(SystemExit, match=rf"{name} is not installed; .*'foveapool\[cli\]'"):
+    with pytest.raises(SystemExit, match=rf"{name} is not installed; pip install .*\[cli\]'"):
         main()
 
 
@@ -140,7 +146,8 @@ def test_a_module_that_is_not_there_is_one_line():
 
 def test_a_run_is_trained_and_fitted_from_its_folder(tmp_path, monkeypatch):
     small = load_data("street-digits", train_size=160, test_size=20)
-    for module in (fit, train):
+    spec._load_source.cache_clear()
+    for module in (spec, train):
         monkeypatch.setattr(module, "load_data", lambda *words: small)
     run, runner = tmp_path / "run", CliRunner()
     words = ["cnn", "street-digits", "--out", str(run), "--epochs", "1", "--batch-size", "32"]

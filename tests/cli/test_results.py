@@ -114,6 +114,39 @@ def test_a_study_without_a_search_is_said_to_have_none(tmp_path):
     assert said([{"pooling": "closed-form"}]).endswith("no finished table in it yet\n")
 
 
+def test_columns_that_cost_go_first_on_a_narrow_terminal(files):
+    costs = [("parameters", 2e6), ("multiply-adds an image", 3e8), ("seconds a training", 7.5)]
+    where = {"study": "two", "network": "cnn", "data": "svhn"}
+    for pooling, layer, factor in (("baseline", "", 1), ("sgd", "2", 2)):
+        more = [
+            Row(
+                metric=name,
+                pooling=pooling,
+                layer=layer,
+                **summarize_values([factor * value]),
+                **where,
+            )
+            for name, value in costs
+        ]
+        append_rows(files[1], more)
+
+    def shown(columns, *words):
+        runner = CliRunner(env={"COLUMNS": columns} if columns else {})
+        return runner.invoke(application(), ["results", str(files[1]), *words])
+
+    whole = shown("200").stdout
+    width = max(map(len, whole.splitlines()))
+    assert "10^6 parameters" in whole and "15.0" in whole
+    narrow = shown(str(width - 1))
+    assert "15.0" not in narrow.stdout and "10^6 parameters" in narrow.stdout
+    assert narrow.stderr.startswith("note: s: left out on") and "--wide" in narrow.stderr
+    least = shown("20")
+    assert "s, 10^6 mult-adds, 10^6 parameters" in least.stderr
+    assert "error %" in least.stdout and "20.58 +- 0.80" in least.stdout
+    assert shown("20", "--wide").stdout == whole
+    assert "10^6 parameters" in shown(None).stdout  # a file or a pipe has room
+
+
 def test_names_in_brackets_are_printed_as_they_are(tmp_path):
     row = Row("s", ERROR, 1.0, 0.1, 3, network="cnn", data="npz:/data/[v2]/a.npz", pooling="max")
     append_rows(tmp_path / "rows.csv", [row, replace(row, data="npz:/data/a[/v1]:key:")])

@@ -2,6 +2,7 @@
 
 import csv
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -132,6 +133,20 @@ def test_on_the_papers_data_its_figures_stand_beside(tmp_path):
     done = foveapool("robustness", "evaluate", run, "--baseline", run, *words)
     assert "paper, ResNet" in done.stdout and "(64.3)" not in done.stdout  # severity 4
     assert "in the paper 1 of 2" in done.stdout  # fog is better there, Gaussian noise is not
+
+
+def test_gray_images_are_refused_in_words(tmp_path):
+    color = toy_data()
+    train, test = (replace(part, images=part.images[:, :1]) for part in (color.train, color.test))
+    gray = replace(color, train=train, test=test)
+    write_npz(gray, tmp_path / "gray.npz")
+    words = ["robustness", "generate", f"npz:{tmp_path / 'gray.npz'}", "--out", tmp_path / "out"]
+    done = foveapool(*words, code=2)
+    assert "got gray ones" in done.stderr and "robustness needs color images" in done.stderr
+    run = tmp_path / "run"
+    foveapool("train", "cnn", f"npz:{tmp_path / 'gray.npz'}", "--out", run, *QUICK)
+    done = foveapool("robustness", "evaluate", run, *ASKED, "--device", "cpu", code=2)
+    assert "robustness needs color images" in done.stderr
 
 
 def test_a_generated_set_is_evaluated_from_its_folder(runs, data, tmp_path):

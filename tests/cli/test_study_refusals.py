@@ -137,7 +137,7 @@ def test_an_engine_that_is_not_there_is_refused(preset, tmp_path, no_training, m
 
     monkeypatch.setattr(builtins, "__import__", without)
     line = refused(*words, "--engine", "ray")
-    assert "ray: not installed; pip install 'foveapool[ray]'" in line
+    assert "ray: not installed; pip install " in line
 
 
 @pytest.mark.parametrize("name", ["../outside", "a b", "", ".", ".."])

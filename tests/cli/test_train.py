@@ -181,6 +181,9 @@ def test_images_of_many_sizes_are_trained_on_and_measured_at_one(tmp_path, monke
     assert refused.exit_code == 2 and "--size of `foveapool train`" in refused.stderr
     done = run(*given, "--size", 16)
     assert done.exit_code == 0, done.output
+    bare = run(*(each for each in given if each not in ("--recipe", "cnn-svhn")), "--size", 16)
+    assert bare.exit_code == 0 and "recipe: optimizer adam, lr 0.001, epochs 2" in bare.stderr
+    assert "batch_size 8" in bare.stderr and "recipe:" not in done.stderr
     fitted = CliRunner().invoke(application(), ["fit", str(tmp_path / "run"), "--device", "cpu"])
     assert fitted.exit_code == 0, fitted.output
     assert load_trained_network(tmp_path / "run").data.test.images.shape[2:] == (16, 16)

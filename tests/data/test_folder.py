@@ -149,5 +149,5 @@ def test_a_folder_without_classes_is_refused(tmp_path):
 
 def test_without_pillow_the_extra_is_named(root, monkeypatch):
     monkeypatch.setitem(sys.modules, "PIL", None)
-    with pytest.raises(ImportError, match=r"needs Pillow: pip install foveapool\[data\]"):
+    with pytest.raises(ImportError, match=r"needs Pillow: pip install .*\[data\]'"):
         read_folder(root)

@@ -64,5 +64,5 @@ def test_a_file_without_labels_is_refused(tmp_path):
 def test_without_scipy_the_extra_is_named(tmp_path, monkeypatch):
     write_svhn(tmp_path)
     monkeypatch.setitem(sys.modules, "scipy.io", None)
-    with pytest.raises(ImportError, match=r"needs scipy: pip install foveapool\[data\]"):
+    with pytest.raises(ImportError, match=r"needs scipy: pip install .*\[data\]'"):
         read_official(TINY_SVHN, tmp_path)

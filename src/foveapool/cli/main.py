@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+from foveapool._suggest import how_to_install
+
 if TYPE_CHECKING:
     import typer
 
@@ -15,7 +17,7 @@ def main() -> None:
         import rich  # noqa: F401
         import typer  # noqa: F401
     except ImportError as error:
-        sys.exit(f"error: {error.name} is not installed; pip install 'foveapool[cli]'")
+        sys.exit(f"error: {error.name} is not installed; {how_to_install('cli')}")
     application()()
 
 
@@ -42,8 +44,8 @@ def application() -> typer.Typer:
         cls=options.CommandGroup,
         no_args_is_help=True,
         pretty_exceptions_show_locals=False,
-        help="Learned pooling for convolutional networks, in closed form.",
     )
+    app.callback()(options.general_options)
     app.command("demo")(demo.demo_command)
     app.command("layers")(layers.layers_command)
     app.command("train")(train.train_command)

@@ -11,6 +11,7 @@ import torch
 import typer
 from typer.core import TyperGroup
 
+from foveapool import __version__
 from foveapool._stored_names import RENAMED
 
 DataRoot = Annotated[
@@ -23,6 +24,21 @@ OWN_DATA = (
     "labels (n,) from 0 on, without gaps."
 )
 Device = Annotated[str | None, typer.Option(help="cpu or cuda; a GPU if there is one.")]
+
+
+def _tell_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"foveapool {__version__}")
+        raise typer.Exit
+
+
+def general_options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_tell_version, is_eager=True, help="Tell the version."),
+    ] = False,
+) -> None:
+    """Learned pooling for convolutional networks, in closed form."""
 
 
 class CommandGroup(TyperGroup):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -23,8 +24,14 @@ from foveapool.runs import STUDY
 from foveapool.study.rows import DIVERGED
 from foveapool.tabular import Table
 
+if TYPE_CHECKING:
+    from rich.table import Table as Drawn
+
 FORMATS = ("terminal", "markdown", "csv", "latex")
 ROWS = "rows.csv"
+# What a narrow terminal does without, in this order: what a training costs, then what is in the
+# spread already.
+SPARED = ("s", "10^6 mult-adds", "10^6 parameters", "n", "p")
 
 
 def results_command(
@@ -44,6 +51,9 @@ def results_command(
         bool, typer.Option(help="Show who wins instead: the best first, the others against it.")
     ] = False,
     claims: Annotated[bool, typer.Option(help="Also count the paper's claims.")] = False,
+    wide: Annotated[
+        bool, typer.Option("--wide", help="Show all columns, however narrow the terminal is.")
+    ] = False,
     runs: Annotated[Path, typer.Option(help="The folder of runs.")] = Path("runs"),
 ) -> None:
     """Prints errors with their spread, the paper's beside them."""
@@ -72,24 +82,24 @@ def results_command(
         if all(row.metric != metric for row in rows):
             raise ValueError(f"rows: got none of {metric!r} among {len(rows)}, wanted some to show")
         if selection:
-            _print(selection_table(row for row in rows if row.metric == VALIDATION), form)
+            _print(selection_table(row for row in rows if row.metric == VALIDATION), form, wide)
         elif ranking:
-            _print(ranking_table(rows), form)
+            _print(ranking_table(rows), form, wide)
         else:
-            show_table(rows, form)
+            show_table(rows, form, wide)
         if not selection:
             for text in describe_diverged(rows):
                 _note(text)
         if claims:
             if selection:  # claims are of test errors, which are not among the rows of a search
                 rows = [row for each in given for row in _rows(each)]
-            _print(claims_table(rows), form)
+            _print(claims_table(rows), form, wide)
 
 
-def show_table(rows: Iterable[Row], form: str) -> None:
+def show_table(rows: Iterable[Row], form: str, wide: bool = False) -> None:
     """Prints the table of errors; where there are several studies, each line names its own."""
     rows = list(rows)
-    _print(error_table(rows, find_differing_columns(rows)), form)
+    _print(error_table(rows, find_differing_columns(rows)), form, wide)
 
 
 def describe_diverged(rows: Iterable[Row]) -> list[str]:
@@ -123,25 +133,48 @@ def _searches_nothing(study: Path) -> bool:
         return False
 
 
-def _print(table: Table, form: str) -> None:
+def _print(table: Table, form: str, wide: bool = False) -> None:
     if form != "terminal":
         typer.echo(getattr(table, form)())
         return
-    from rich import box
     from rich.console import Console
+
+    # Names of studies and data are no markup, whatever is in them.
+    console = Console(markup=False, emoji=False)
+    told, same = _told(table)
+    # A file or another command takes all columns.
+    narrow = not wide and (console.is_terminal or "COLUMNS" in os.environ)
+    spared = [i for name in SPARED for i in told if table.header[i] == name] if narrow else []
+    left_out: list[str] = []
+    drawn = _draw(table, told, same)
+    while (width := _measure(drawn)) > console.width and spared:
+        left_out.append(table.header[spared[0]])
+        told.remove(spared.pop(0))
+        drawn = _draw(table, told, same)
+    # A table cut short tells less than one that runs beyond the window.
+    console.width = max(console.width, width)
+    console.print(drawn)
+    if left_out:
+        _note(f"{', '.join(left_out)}: left out on {console.width} columns; --wide shows all")
+
+
+def _draw(table: Table, columns: Sequence[int], caption: str) -> Drawn:
+    from rich import box
     from rich.table import Table as Drawn
 
-    told, same = _told(table)
-    drawn = Drawn(*(table.header[i] for i in told), caption=same, box=box.SIMPLE_HEAD)
+    drawn = Drawn(*(table.header[i] for i in columns), caption=caption, box=box.SIMPLE_HEAD)
     for column in drawn.columns:
         column.no_wrap = True
     for line in table.lines:
-        drawn.add_row(*(line[i] for i in told))
-    # Names of studies and data are no markup, whatever is in them.
-    console = Console(markup=False, emoji=False)
-    # A table cut short tells less than one that runs beyond the window.
-    console.width = max(console.width, Console(width=1000, markup=False).measure(drawn).maximum)
-    console.print(drawn)
+        drawn.add_row(*(line[i] for i in columns))
+    return drawn
+
+
+def _measure(drawn: Drawn) -> int:
+    """How wide a table is where nothing is cut."""
+    from rich.console import Console
+
+    return Console(width=1000, markup=False).measure(drawn).maximum
 
 
 def _told(table: Table) -> tuple[list[int], str]:

@@ -20,7 +20,14 @@ from foveapool.study.loading import RUN_NOTE
 from foveapool.training.loop import train
 from foveapool.training.metrics import Progress, open_progress_bar
 from foveapool.training.parallel import Workers, choose_device, join_torchrun
-from foveapool.training.recipe import RECIPES, Recipe, get_paper_recipe, get_recipe, read_recipe
+from foveapool.training.recipe import (
+    RECIPES,
+    Recipe,
+    get_default_recipe,
+    get_paper_recipe,
+    get_recipe,
+    read_recipe,
+)
 
 
 def train_command(
@@ -30,7 +37,8 @@ def train_command(
     recipe: Annotated[
         str | None,
         typer.Option(
-            help=f"{', '.join(RECIPES)} or a TOML file; the paper's for this data if not given."
+            help=f"{', '.join(RECIPES)} or a TOML file; the paper's for this data if not "
+            "given, that for SVHN for data of your own."
         ),
     ] = None,
     optimizer: Annotated[str | None, typer.Option(help="adam or sgd.")] = None,
@@ -174,8 +182,14 @@ def _watched(title: str, begin: Callable[[], None]) -> Iterator[Callable[[Progre
 
 
 def _recipe(given: str | None, network: str, data: str, flags: dict[str, Any]) -> Recipe:
-    """The flags over the named or read recipe, that over the paper's."""
-    if given is None:
+    """The flags over the named or read recipe, that over the paper's, or over a default.
+
+    Data of one's own have the default, which is told.
+    """
+    own = given is None and data.startswith(("folder:", "npz:"))
+    if own:
+        base = get_default_recipe(network)
+    elif given is None:
         base = get_paper_recipe(network, data)
     elif given.endswith(".toml"):
         base = read_recipe(given)
@@ -184,7 +198,15 @@ def _recipe(given: str | None, network: str, data: str, flags: dict[str, Any]) -
     changes = {name: value for name, value in flags.items() if value is not None}
     if "epochs" in changes and "milestones" not in changes:
         base = base.over(changes["epochs"])
-    return dataclasses.replace(base, **changes)
+    chosen = dataclasses.replace(base, **changes)
+    if own:
+        values = ", ".join(f"{name} {value}" for name, value in chosen.as_dict().items() if value)
+        typer.echo(
+            f"recipe: {values} (as the paper trains on SVHN; --recipe or options such as --lr and "
+            "--epochs change it)",
+            err=True,
+        )
+    return chosen
 
 
 def _whole_numbers(name: str, text: str | None) -> tuple[int, ...] | None:

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
+from foveapool._suggest import how_to_install
+
 ENDINGS = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff", ".webp"}
 _FORMATS = ("PNG", "JPEG", "BMP", "GIF", "PPM", "TIFF", "WEBP")
 MOST_PIXELS = 64_000_000  # of one picture; decoded and turned to RGB it takes up to ten bytes each
@@ -24,9 +26,7 @@ def read_picture(file: Path, resize: tuple[int, int] | None = None) -> np.ndarra
     try:
         from PIL import Image
     except ImportError as error:
-        raise ImportError(
-            "reading image files needs Pillow: pip install foveapool[data]"
-        ) from error
+        raise ImportError(f"reading image files needs Pillow: {how_to_install('data')}") from error
     try:
         if file.exists() and not file.is_file():
             raise ValueError("it is no regular file")

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from foveapool._suggest import how_to_install
 from foveapool.data.official import Edition, OfficialSet, Remote
 
 _SITE = "http://ufldl.stanford.edu/housenumbers"
@@ -21,7 +22,7 @@ def read_svhn_file(path: Path, count: int) -> tuple[Tensor, Tensor]:
     try:
         from scipy.io import loadmat
     except ImportError as error:
-        raise ImportError("reading SVHN needs scipy: pip install foveapool[data]") from error
+        raise ImportError(f"reading SVHN needs scipy: {how_to_install('data')}") from error
     with open(path, "rb") as file:
         try:
             found = loadmat(file, variable_names=["X", "y"])

@@ -15,6 +15,7 @@ from textwrap import fill
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from foveapool._io import replace_file
+from foveapool._suggest import how_to_install
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -62,7 +63,7 @@ def with_style(draw: Callable[_Given, _Drawn]) -> Callable[_Given, _Drawn]:
         try:
             from matplotlib import rc_context
         except ImportError as error:
-            raise ImportError("figures need matplotlib: pip install 'foveapool[plot]'") from error
+            raise ImportError(f"figures need matplotlib: {how_to_install('plot')}") from error
         with rc_context(_LOOKS):
             return draw(*arguments, **options)
 

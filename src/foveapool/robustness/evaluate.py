@@ -22,6 +22,7 @@ from foveapool.robustness.names import (
     perturbation_names,
 )
 from foveapool.robustness.perturbations import PERTURBATIONS, iterate_perturbed
+from foveapool.robustness.quantize import refuse_gray
 from foveapool.robustness.result import RobustnessResult
 from foveapool.robustness.sets import (
     CORRUPTIONS_END,
@@ -167,6 +168,7 @@ class _Classifier:
 def _check_pixels(images: Values) -> tuple[Tensor, bool]:
     """The images as uint8 (n, H, W, 3), and whether they came with their channels first."""
     found = torch.as_tensor(images)
+    refuse_gray(found)
     if found.dtype != torch.uint8 or found.dim() != 4 or 3 not in (found.shape[3], found.shape[1]):
         raise ValueError(
             f"images: got {found.dtype} {tuple(found.shape)}, wanted clean uint8 images "

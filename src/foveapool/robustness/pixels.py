@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from foveapool._suggest import how_to_install
 from foveapool.robustness.filters import layer_shape, repeat_pixels, shrink_by_boxes
 from foveapool.robustness.quantize import divide, to_levels, to_unit
 from foveapool.robustness.rng import Draws
@@ -48,7 +49,7 @@ def jpeg_compression(images: Tensor, draws: Draws, quality: int) -> Tensor:
         from PIL import Image
     except ImportError as error:
         raise ImportError(
-            "jpeg_compression encodes with Pillow: pip install 'foveapool[data]'"
+            f"jpeg_compression encodes with Pillow: {how_to_install('data')}"
         ) from error
     pixels = images.cpu().numpy()
     result = np.empty_like(pixels)

@@ -41,6 +41,16 @@ def get_scale(images: Tensor) -> float:
     return max(1.0, min(images.shape[1:3]) / SIDE)
 
 
+def refuse_gray(images: Tensor) -> None:
+    """ValueError if these are images of one channel, wherever it stands."""
+    sizes = (images.shape[1], images.shape[3]) if images.dim() == 4 else ()
+    if 1 in sizes and 3 not in sizes:
+        raise ValueError(
+            f"images: got gray ones, {tuple(images.shape)}, and robustness needs color images; for "
+            "a network of three channels, repeat the one three times"
+        )
+
+
 def check_images(images: Tensor) -> None:
     """ValueError unless these are uint8 images (N, H, W, 3) of 16 pixels or more a side."""
     if not isinstance(images, Tensor):
@@ -53,11 +63,11 @@ def check_images(images: Tensor) -> None:
             f"images: got {images.dtype}, wanted uint8 levels from 0 to 255, not normalized; from "
             "values between 0 and 1, (images * 255).round().to(torch.uint8) makes them"
         )
+    refuse_gray(images)
     if images.dim() != 4 or images.shape[3] != 3:
         raise ValueError(
             f"images: got shape {tuple(images.shape)}, wanted (N, H, W, 3), the channels last; "
-            "permute(0, 2, 3, 1) brings (N, 3, H, W) there, and expand(-1, -1, -1, 3) a grey "
-            "(N, H, W, 1)"
+            "permute(0, 2, 3, 1) brings (N, 3, H, W) there"
         )
     if min(images.shape[1:3]) < SMALLEST:
         raise ValueError(

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from foveapool._suggest import how_to_install
 from foveapool.robustness.blur import zoom_and_clip
 from foveapool.robustness.filters import (
     canny,
@@ -126,7 +127,7 @@ def _read_picture(path: Path, changed: int, factor: float) -> Tensor:
         from PIL import Image
     except ImportError as error:
         raise ImportError(
-            "frost reads its pictures with Pillow: pip install 'foveapool[data]'"
+            f"frost reads its pictures with Pillow: {how_to_install('data')}"
         ) from error
     with Image.open(path, formats=("PNG", "JPEG")) as image:
         pixels = np.array(image.convert("RGB"))

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from foveapool._suggest import how_to_install
 from foveapool.runs import Runs
 from foveapool.study.parcels import (
     Changes,
@@ -60,7 +61,7 @@ def join_cluster(address: str | None, gpus: float) -> bool:
         import ray
     except ImportError as error:
         raise ImportError(
-            "ray: not installed; pip install 'foveapool[ray]', or use --engine local"
+            f"ray: not installed; {how_to_install('ray')}, or use --engine local"
         ) from error
     joined = not ray.is_initialized()
     if joined:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from foveapool._io import write_text
+from foveapool._suggest import how_to_install
 from foveapool.pooling.storage import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 
 CARD = "README.md"
@@ -176,6 +177,6 @@ def _import_hub() -> Any:
     except ImportError as error:
         raise ImportError(
             f"huggingface_hub: not installed ({error}), wanted it for hf:// addresses; "
-            "pip install 'foveapool[hub]'"
+            f"{how_to_install('hub')}"
         ) from error
     return huggingface_hub

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from foveapool._io import write_text
+from foveapool._suggest import how_to_install
 
 METRICS = "metrics.jsonl"
 
@@ -63,8 +64,8 @@ def _open_summary_writer(folder: Path, first_epoch: int) -> Any:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
         raise ImportError(
-            "tensorboard: not installed; pip install 'foveapool[tensorboard]', or train without it "
-            f"and read {METRICS}"
+            f"tensorboard: not installed; {how_to_install('tensorboard')}, or train without it and "
+            f"read {METRICS}"
         ) from error
     return SummaryWriter(str(folder / "tensorboard"), purge_step=first_epoch)
 
@@ -87,7 +88,7 @@ def open_bar(title: str) -> Iterator[Callable[[int, int, str], None]]:
         from rich.console import Console
     except ImportError as error:
         raise ImportError(
-            "rich: not installed; pip install 'foveapool[cli]' for a progress bar"
+            f"rich: not installed; {how_to_install('cli')} for a progress bar"
         ) from error
     columns = (
         # Names of folders are no markup, whatever is in them.

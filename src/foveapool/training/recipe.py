@@ -152,6 +152,11 @@ def get_paper_recipe(network: str, data: str) -> Recipe:
     )
 
 
+def get_default_recipe(network: str) -> Recipe:
+    """What a network is trained by on data of one's own: the shorter of the paper's recipes."""
+    return get_recipe(f"{network}-svhn")
+
+
 def read_recipe(path: str | os.PathLike[str]) -> Recipe:
     """A recipe from a TOML file: `optimizer`, `lr` and `epochs`, and what else is to differ."""
     if not os.path.isfile(path):

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from foveapool._suggest import how_to_install
 from foveapool.pooling.solvers.pencil import Eigenpairs, Pencil
 
 
@@ -45,7 +46,7 @@ def solve_arpack(
         from scipy.sparse.linalg import eigs
     except ImportError as error:
         raise ValueError(
-            "solver: got 'arpack', which needs scipy; pip install foveapool[arpack], or take "
+            f"solver: got 'arpack', which needs scipy; {how_to_install('arpack')}, or take "
             "'krylov' or 'dense'"
         ) from error
     wanted = components + 1
