@@ -41,7 +41,7 @@ def pool_by_sample(rows: Tensor, maps: Tensor, bias: Tensor | None, trained: boo
 
     trained: whether the rows are of a matrix that wants a gradient.
     """
-    gains = maps.device.type in DEVICES and not _is_watched(rows, maps, bias)
+    gains = maps.device.type in DEVICES and not is_watched(rows, maps, bias)
     if gains and maps.shape[2] >= FEWEST_CHANNELS:
         return multiply_by_sample(rows, maps, bias)
     if trained or _has_few_channels(maps):
@@ -68,7 +68,7 @@ def multiply_by_sample(rows: Tensor, maps: Tensor, bias: Tensor | None) -> Tenso
     return found
 
 
-def _is_watched(*operands: Tensor | None) -> bool:
+def is_watched(*operands: Tensor | None) -> bool:
     """Whether someone follows the product who knows plain ones only, or refuses it in their words.
 
     A compiler, a tracer, a transform of torch.func, forward mode; or types that do not fit.
@@ -188,13 +188,7 @@ def pool_checked(
     components, outputs, _ = weight.shape
     # Positions before components: then a channels-last product already is a channels-last output.
     rows = weight.transpose(0, 1)
-    kind = x.device.type
-    # The meta device knows no autocast; asking torch which ones do would break a compiled graph.
-    autocast = kind != "meta" and torch.is_autocast_enabled(kind)
-    if autocast and x.dtype != torch.float64:
-        # Left to autocast, which spares doubles too, the matrix would be cast once a sample.
-        dtype = torch.get_autocast_dtype(kind)
-        x, rows = x.to(dtype), rows.to(dtype, memory_format=torch.contiguous_format)
+    x, rows = cast_operands(x, rows)
     rows = rows.flatten(0, 1)
     bias = None
     if mean is not None:
@@ -210,3 +204,17 @@ def pool_checked(
     result = pooled.reshape(batch, components * channels, *out_shape)
     # Said as a permutation, because vmap knows no memory formats.
     return result.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2) if channels_last else result
+
+
+def cast_operands(x: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Maps and rows in the type that autocast wants, if it is on.
+
+    Left to autocast itself, which spares doubles too, the matrix would be cast once a sample.
+    """
+    kind = x.device.type
+    # The meta device knows no autocast; asking torch which ones do would break a compiled graph.
+    autocast = kind != "meta" and torch.is_autocast_enabled(kind)
+    if not autocast or x.dtype == torch.float64:
+        return x, rows
+    dtype = torch.get_autocast_dtype(kind)
+    return x.to(dtype), rows.to(dtype, memory_format=torch.contiguous_format)

@@ -178,7 +178,12 @@ def pool_and_mix(maps: Tensor, pool: nn.Module, mixing: ChannelMixing) -> Tensor
 
 
 def is_mixing_first_cheaper(pool: LinearPool2d, mixing: ChannelMixing) -> bool:
-    """Whether mixing all places of the input map takes fewer multiply-adds than pooling it."""
+    """Whether mixing all places of the input map takes fewer multiply-adds than pooling it.
+
+    Pooling with a window takes so few that it comes first.
+    """
+    if pool.window is not None:
+        return False
     places, pooled = math.prod(pool.in_shape), math.prod(pool.out_shape)
     inputs, outputs = mixing.in_channels, mixing.out_channels
     per_place = inputs // mixing.groups * outputs

@@ -7,7 +7,9 @@ a kernel, random numbers) is not its business.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +22,10 @@ from foveapool.pooling.grid import (
     kernel_weights,
     resample_weights,
     scale_out_shape,
+    windows,
+    write_out,
 )
+from foveapool.pooling.windowed import Tiling, pool_windowed
 
 
 def _check_components(components: int) -> None:
@@ -45,14 +50,19 @@ def default_window(fitted_for: str | None, stride: int) -> int | None:
 class LinearPool2d(nn.Module):
     """Pools every channel of (B, C, H, W) maps by one spatially varying matrix (k, M, N).
 
+    With a `window` it has the weights inside it alone, (k, M, n), in `weight` too, and pools by
+    these or by the whole matrix, whichever is cheaper.
+
     Args:
-        weight: The matrix, (k, M, N) or (M, N), rows in raster order.
+        weight: The matrix, (k, M, N) or (M, N), rows in raster order; or its windows, (k, M, n).
         mean: The level of each channel that a constant map keeps, (C,).
         in_shape: The size of the maps, (H, W); N is its product.
         out_shape: The size of the output, (H', W'); M is its product.
         trainable: True makes the matrix a parameter. Otherwise it is a buffer that moves, saves and
             casts with the network and is never touched by an optimizer.
         dtype: Of the matrix and the mean; torch's default one unless given.
+        window: r, where each row has weights in the (2r + 1)-wide neighborhood of its center alone.
+        center: Where the rows of a window are centered, as for `solve_pooling`.
 
     Raises:
         ValueError: If the sizes do not fit.
@@ -63,10 +73,18 @@ class LinearPool2d(nn.Module):
         torch.Size([1, 3, 2, 2])
         >>> pool.components, pool.trainable
         (1, False)
+        >>> narrow = LinearPool2d(pool.weight, in_shape=(4, 4), out_shape=(2, 2), window=1)
+        >>> narrow.weight.shape, narrow.dense_weight().shape
+        (torch.Size([1, 4, 9]), torch.Size([1, 4, 16]))
     """
 
     weight: Tensor
     mean: Tensor | None
+    window: int | None = None
+    center: Center = "paper"
+    # How a window is pooled with: the names of the buffers, and the outputs of a tile.
+    _tables: tuple[str, ...] = ()
+    _tile: tuple[int, ...] = ()
     # The mode of `replace` that it was fitted for, if any, and the maps that its layer read then.
     fitted_for: str | None = None
     read_shape: tuple[int, int] | None = None
@@ -84,6 +102,8 @@ class LinearPool2d(nn.Module):
         out_shape: Sequence[int],
         trainable: bool = False,
         dtype: torch.dtype | None = None,
+        window: int | None = None,
+        center: Center = "paper",
     ) -> None:
         super().__init__()
         self.in_shape, self.out_shape = check_shapes(in_shape, out_shape)
@@ -92,13 +112,23 @@ class LinearPool2d(nn.Module):
         outputs, inputs = (h * w for h, w in (self.out_shape, self.in_shape))
         if weight.dim() == 2:
             weight = weight[None]
-        if weight.dim() != 3 or weight.shape[1:] != (outputs, inputs) or not len(weight):
+        index = None
+        if window is not None:
+            index = windows(self.in_shape, self.out_shape, window, center)
+            self.window, self.center = int(window), center
+        allowed = (inputs,) if index is None else (inputs, index.shape[1])
+        fits = weight.dim() == 3 and weight.shape[1] == outputs and weight.shape[2] in allowed
+        if not fits or not len(weight):
+            told = " or ".join(f"(components, {outputs}, {each})" for each in allowed)
             raise ValueError(
-                f"weight: got shape {tuple(weight.shape)}, wanted (components, {outputs}, {inputs})"
+                f"weight: got shape {tuple(weight.shape)}, wanted {told}"
                 f" for maps from {self.in_shape} to {self.out_shape}, rows in raster order"
             )
         if mean is not None and mean.dim() != 1:
             raise ValueError(f"mean: got shape {tuple(mean.shape)}, wanted (channels,)")
+        if index is not None:
+            self._lay_out(index, len(weight))
+            weight = _cut_windows(weight, index)
         dtype = dtype or torch.get_default_dtype()
         weight = weight.detach().to(dtype).clone(memory_format=torch.contiguous_format)
         if trainable:
@@ -106,6 +136,29 @@ class LinearPool2d(nn.Module):
         else:
             self.register_buffer("weight", weight)
         self.register_buffer("mean", None if mean is None else mean.detach().to(dtype).clone())
+
+    def _lay_out(self, index: Tensor, components: int) -> None:
+        """Keeps what pooling with a window goes by, which no state has to tell."""
+        assert self.window is not None
+        shapes = (self.in_shape, self.out_shape)
+        tiling = Tiling.of(*shapes, self.window, self.center, components)
+        self._tile, tables = tiling.tile, {"_index": index}
+        if tiling.is_cheaper:
+            names = ("_cuts_down", "_cuts_across", "_inside_down", "_inside_across")
+            tables = dict(zip(names, (*tiling.cuts, *tiling.inside), strict=True))
+        for name, table in tables.items():
+            self.register_buffer(name, table, persistent=False)
+        self._tables = tuple(tables)
+
+    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *rest: Any) -> None:
+        """Takes the whole matrix too, as it was saved before there were windows."""
+        key = f"{prefix}weight"
+        weight = state_dict.get(key)
+        places = math.prod(self.in_shape)
+        if self.window is not None and weight is not None and weight.shape[-1] == places:
+            index = windows(self.in_shape, self.out_shape, self.window, self.center)
+            state_dict = {**state_dict, key: _cut_windows(weight, index)}
+        super()._load_from_state_dict(state_dict, prefix, *rest)
 
     @property
     def components(self) -> int:
@@ -219,6 +272,9 @@ class LinearPool2d(nn.Module):
         """
         target = new_out_shape or scale_out_shape(self.in_shape, self.out_shape, new_in_shape)
         weight = self.resized_weight(new_in_shape, target).detach()
+        window = self.window
+        if window is not None:
+            window = _find_window(weight, new_in_shape, target, window, self.center)
         layer = LinearPool2d(
             weight,
             self.mean,
@@ -226,12 +282,29 @@ class LinearPool2d(nn.Module):
             out_shape=target,
             trainable=self.trainable,
             dtype=weight.dtype,
+            window=window,
+            center=self.center,
         )
         layer.train(self.training)
         layer.fitted_for, layer.channels = self.fitted_for, self.channels
         layer.fitted_on = self.fitted_on
         layer.weight.requires_grad_(self.weight.requires_grad)
         return layer
+
+    def dense_weight(self) -> Tensor:
+        """Gives the whole matrix, through which gradients reach the weights of a window.
+
+        Returns:
+            (k, M, N); `weight` itself where there is no window.
+
+        Example:
+            >>> LinearPool2d.average((8, 8), (4, 4)).dense_weight().shape
+            torch.Size([1, 16, 64])
+        """
+        if self.window is None:
+            return self.weight
+        index = windows(self.in_shape, self.out_shape, self.window, self.center)
+        return write_out(self.weight, index, math.prod(self.in_shape))
 
     def resized_weight(self, new_in_shape: Sequence[int], new_out_shape: Sequence[int]) -> Tensor:
         """Gives the matrix of `resized`, through which gradients reach this layer's own.
@@ -248,7 +321,7 @@ class LinearPool2d(nn.Module):
             torch.Size([1, 30, 120])
         """
         return resample_weights(
-            self.weight, self.in_shape, self.out_shape, new_in_shape, new_out_shape
+            self.dense_weight(), self.in_shape, self.out_shape, new_in_shape, new_out_shape
         )
 
     def forward(self, x: Tensor) -> Tensor:
@@ -260,9 +333,9 @@ class LinearPool2d(nn.Module):
         Returns:
             (B, components * C, *out_shape), first all channels under the first component.
         """
-        return _check_and_pool(
-            x, self.weight, self.in_shape, self.out_shape, self.mean, self.channels
-        )
+        shapes = (self.in_shape, self.out_shape)
+        tables = tuple(getattr(self, name) for name in self._tables)
+        return _check_and_pool(x, self.weight, shapes, self.mean, self.channels, tables, self._tile)
 
     def extra_repr(self) -> str:
         """Describes the layer for `print(model)`.
@@ -273,6 +346,7 @@ class LinearPool2d(nn.Module):
         return (
             f"{self.in_shape} -> {self.out_shape}, components={self.components}, "
             f"trainable={self.trainable}"
+            + ("" if self.window is None else f", window={self.window}")
         )
 
 
@@ -280,12 +354,17 @@ class LinearPool2d(nn.Module):
 def _check_and_pool(
     x: Tensor,
     weight: Tensor,
-    in_shape: tuple[int, ...],
-    out_shape: tuple[int, ...],
+    shapes: tuple[tuple[int, ...], tuple[int, ...]],
     mean: Tensor | None,
     channels: int | None,
+    tables: tuple[Tensor, ...],
+    tile: tuple[int, ...],
 ) -> Tensor:
-    """`linear_pool2d` of maps that have the size and the channels of the operator."""
+    """Pools maps that have the size and the channels of the operator.
+
+    tables: nothing for the whole matrix, the index of a window's weights, or the parts of `Tiling`.
+    """
+    in_shape, out_shape = shapes
     if x.dim() != 4 or tuple(x.shape[2:]) != in_shape:
         raise ValueError(
             f"LinearPool2d: got a map of shape {tuple(x.shape)}, wanted (batch, channels, "
@@ -298,4 +377,32 @@ def _check_and_pool(
             f"LinearPool2d: got {x.shape[1]} channels, wanted {wanted}, as many as it was "
             f"{'made for' if mean is None else 'fitted on'}"
         )
+    if len(tables) == 4:
+        tiling = Tiling(in_shape, out_shape, tile, tables[:2], tables[2:])
+        return pool_windowed(x, weight, tiling, mean)
+    if tables:
+        weight = write_out(weight, tables[0], math.prod(in_shape))
     return pool_checked(x, weight, out_shape, mean)
+
+
+def _cut_windows(weight: Tensor, index: Tensor) -> Tensor:
+    """The weights (k, M, n) at the places `index` (M, n) of (k, M, N); or these as they are."""
+    if weight.shape[-1] == index.shape[1]:
+        return weight
+    return weight.gather(2, index.to(weight.device).expand(len(weight), -1, -1))
+
+
+def _find_window(
+    weight: Tensor,
+    in_shape: Sequence[int],
+    out_shape: Sequence[int],
+    least: int,
+    center: Center,
+) -> int:
+    """The narrowest window, from `least` on, that holds all weights of a matrix."""
+    count = int(weight.count_nonzero())
+    for radius in range(least, max(in_shape)):
+        index = windows(in_shape, out_shape, radius, center)
+        if int(_cut_windows(weight, index).count_nonzero()) == count:
+            return radius
+    return max(in_shape)

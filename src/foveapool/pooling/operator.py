@@ -155,14 +155,16 @@ class PoolingOperator:
             trainable: Whether the matrix is a parameter.
 
         Returns:
-            The layer, with the mean of each channel.
+            The layer, with the mean of each channel; with a window, of the weights inside it.
         """
         return LinearPool2d(
-            self.weight,
+            self.rows,
             self.mean,
             in_shape=self.in_shape,
             out_shape=self.out_shape,
             trainable=trainable,
+            window=self.settings.window,
+            center=self.settings.center,
         )
 
     def summary(self) -> str:

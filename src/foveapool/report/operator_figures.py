@@ -64,7 +64,8 @@ def operator_figure(
     """
     height, across = _map_shape(operator)
     rows, columns = _places(operator, positions)
-    shown = _over_maps(operator.weight, operator)[:, rows][:, :, columns]
+    whole = operator.dense_weight() if isinstance(operator, LinearPool2d) else operator.weight
+    shown = _over_maps(whole, operator)[:, rows][:, :, columns]
     shown = shown.reshape(*shown.shape[:3], height, across)
     limit = float(np.quantile(np.abs(shown), 0.995)) or 1.0
     middle = centers(operator.in_shape, operator.out_shape, _center(operator))

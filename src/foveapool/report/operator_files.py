@@ -243,8 +243,9 @@ def read_adapter_pools(folder: Path) -> dict[str, LinearPool2d]:
         for layer in header["layers"]:
             key = layer["pool"]
             if key not in pools:
-                shapes = {"in_shape": layer["in_shape"], "out_shape": layer["out_shape"]}
-                pools[key] = LinearPool2d(tensors[f"{key}.weight"], **shapes)
+                sizes = {name: layer[name] for name in ("in_shape", "out_shape")}
+                sizes |= {name: layer[name] for name in ("window", "center") if name in layer}
+                pools[key] = LinearPool2d(tensors[f"{key}.weight"], **sizes)
                 pools[key].fitted_for = layer["mode"]
             found |= dict.fromkeys(layer["names"], pools[key])
         return found

@@ -174,10 +174,15 @@ def _list_tensors(pool: LinearPool2d) -> dict[str, Tensor]:
 def _are_equal(one: LinearPool2d, other: LinearPool2d) -> bool:
     """Whether two poolings hold the same numbers, as those of one fit do until they are trained."""
     ours, theirs = _list_tensors(one), _list_tensors(other)
-    return ours.keys() == theirs.keys() and all(
-        (ours[key].dtype, ours[key].device) == (theirs[key].dtype, theirs[key].device)
-        and torch.equal(ours[key], theirs[key])
-        for key in ours
+    alike = (one.window, one.center) == (other.window, other.center)
+    return (
+        alike
+        and ours.keys() == theirs.keys()
+        and all(
+            (ours[key].dtype, ours[key].device) == (theirs[key].dtype, theirs[key].device)
+            and torch.equal(ours[key], theirs[key])
+            for key in ours
+        )
     )
 
 
@@ -200,6 +205,8 @@ def _describe_layer(standin: PooledLayer, pool: LinearPool2d) -> dict[str, Any]:
         "original": _identify_layer(standin.original, standin),
         "read_shape": None if role.read_shape is None else list(role.read_shape),
     }
+    if pool.window is not None:
+        described |= {"window": pool.window, "center": pool.center}
     return described if mixing is None else described | {"mixing": mixing}
 
 
@@ -348,6 +355,8 @@ def _build_pooling(tensors: dict[str, Tensor], layer: dict[str, Any], folder: Pa
         out_shape=layer["out_shape"],
         trainable=layer["trainable"],
         dtype=weight.dtype,
+        window=layer.get("window"),
+        center=layer.get("center", "paper"),
     )
     pool.fitted_on = layer.get("fitted_on")
     if mode != "mix":
