@@ -412,20 +412,26 @@ class ClosedFormPooling(HasSettings):
         trainable: bool = False,
         optimizer: Optimizer | None = None,
         on_resize: OnResize = "error",
+        check: Iterable[Any] | None = None,
+        unpack: Unpack | None = None,
     ) -> Replacement:
         """Puts the poolings into a network, in the mode they were fitted for.
 
         Args:
             model: The network.
             trainable: Whether the poolings' matrices are parameters.
-            optimizer: As for `foveapool.replace`, and so `on_resize`.
+            optimizer: As for `foveapool.replace`, and so all that follows.
             on_resize: "error" or "interpolate".
+            check: A loader, over which the network is compared with what it was.
+            unpack: Turns a batch of `check` into (inputs, labels).
 
         Returns:
             What was changed.
         """
         pools = self.modules(trainable)
-        return replace(model, pools, optimizer=optimizer, on_resize=on_resize)
+        return replace(
+            model, pools, optimizer=optimizer, on_resize=on_resize, check=check, unpack=unpack
+        )
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Writes settings and all that was found into a folder.

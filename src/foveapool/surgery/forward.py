@@ -37,8 +37,9 @@ def get_device(model: nn.Module) -> torch.device:
     tensors = [*model.parameters(), *model.buffers()]
     if any(tensor.is_meta for tensor in tensors):
         raise ValueError(
-            "model: got parameters on the meta device, which hold no numbers, wanted them on a "
-            "CPU or GPU; call model.to_empty(device=...) and load its weights first"
+            "model: got parameters on the meta device, which hold no numbers (as where accelerate "
+            "has them offloaded), wanted all on a CPU or GPU; load the network without offloading, "
+            "or call model.to_empty(device=...) and load its weights"
         )
     return tensors[0].device if tensors else torch.device("cpu")
 

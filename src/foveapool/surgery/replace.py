@@ -15,9 +15,11 @@ from torch import nn
 from torch.optim import Optimizer
 
 from foveapool.pooling.mixing import ChannelMixing
+from foveapool.surgery.agreement import Agreement, compare_networks
 from foveapool.surgery.find import find_pooled_layers, match_layers, match_poolings, unwrap_network
 from foveapool.surgery.forward import get_device
 from foveapool.surgery.geometry import Pair, count_channels, find_reference_tensor
+from foveapool.surgery.loader import Unpack
 from foveapool.surgery.wrapper import (
     ON_RESIZE,
     Mode,
@@ -75,6 +77,7 @@ class Replacement:
     Attributes:
         changes: One `Change` for each layer, with its names, the old module and the new one.
         parameters: The parameters of the whole network, before and after.
+        agreement: With `check`, how often the network answers as it did before.
 
     Example:
         >>> from foveapool import LinearPool2d
@@ -86,10 +89,12 @@ class Replacement:
 
     changes: tuple[Change, ...]
     parameters: tuple[int, int]
+    agreement: Agreement | None = None
 
     def __str__(self) -> str:
         before, after = self.parameters
-        return "\n".join([*map(str, self.changes), f"parameters: {before:,} -> {after:,}"])
+        lines = [*map(str, self.changes), f"parameters: {before:,} -> {after:,}"]
+        return "\n".join(lines if self.agreement is None else [*lines, str(self.agreement)])
 
 
 def replace(
@@ -100,6 +105,8 @@ def replace(
     optimizer: Optimizer | None = None,
     on_resize: OnResize = "error",
     in_shapes: Mapping[str, Pair | None] | None = None,
+    check: Iterable[Any] | None = None,
+    unpack: Unpack | None = None,
 ) -> Replacement:
     """Puts poolings into a network instead of the layers that are named; changes the very network.
 
@@ -119,9 +126,12 @@ def replace(
             to it; with "error" they are an error.
         in_shapes: Tells mode `after` the size of a layer's input, where the layer has no stride, or
             pads by it, and the pooling was not fitted there.
+        check: A loader, over which the network is compared with what it was: how often the class
+            with the highest score is the same. Takes a copy of the network for as long.
+        unpack: Turns a batch of `check` into (inputs, labels), as for a fit.
 
     Returns:
-        What was changed; it prints as a line for each layer.
+        What was changed; it prints as a line for each layer, and the agreement.
 
     Raises:
         ValueError: If a key means no layer, a pooling does not fit its layer, or the optimizer does
@@ -154,10 +164,20 @@ def replace(
     if optimizer is not None and optimizer not in _find_optimizers(places):
         new = [p for _, pool in chosen.values() for p in pool.parameters()]
         check_knows(optimizer, [*before, *new])
+    twin = None if check is None else copy.deepcopy(model)
     changes = _make_changes(model, chosen, modes, sizes, on_resize, places)
     for change in changes:
         for name in change.names:
             _set_module(model, name, change.new)
+    agreement = None
+    if twin is not None and check is not None:
+        try:
+            agreement = compare_networks(twin, model, check, unpack)
+        except BaseException:
+            for change in changes:
+                for name in change.names:
+                    _set_module(model, name, change.new.release())
+            raise
     slots = () if optimizer is None else _swap_in_optimizer(optimizer, model, before)
     left, came = (
         _list_missing(before, model.parameters()),
@@ -176,7 +196,8 @@ def replace(
         role = change.new.role
         role.turn, role.slots = turn, slots
         role.optimizer = None if optimizer is None else weakref.ref(optimizer)
-    return Replacement(tuple(changes), (_count_numbers(before), _count_numbers(model.parameters())))
+    counts = _count_numbers(before), _count_numbers(model.parameters())
+    return Replacement(tuple(changes), counts, agreement)
 
 
 def _make_changes(
