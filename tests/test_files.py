@@ -6,6 +6,7 @@ import sys
 import time
 
 import pytest
+from safetensors import SafetensorError
 
 from foveapool import ClosedFormPooling, _io
 from foveapool._io import (
@@ -18,6 +19,8 @@ from foveapool._io import (
     replace_file,
     write_text,
 )
+from foveapool.pooling import storage
+from foveapool.pooling.storage import save_tensors
 
 # The file by itself: with the package comes torch, which takes seconds.
 HOLD = """
@@ -76,7 +79,36 @@ def test_a_file_is_replaced_when_it_is_complete(tmp_path):
         temporary.write_text("new")
         assert path.read_text() == "old" and temporary.parent.parent == tmp_path
     assert path.read_text() == "new"
-    assert path.stat().st_mode & 0o777 == 0o644
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])
+def test_a_new_file_is_for_whom_the_umask_leaves_it(tmp_path, umask, mode):
+    before = os.umask(umask)
+    try:
+        save_tensors(tmp_path / "file", "test", {}, {})
+        write_text(tmp_path / "text", "new")
+    finally:
+        os.umask(before)
+    assert [path.stat().st_mode & 0o777 for path in tmp_path.iterdir()] == [mode, mode]
+
+
+@pytest.mark.parametrize("write", [write_text, lambda path, _: save_tensors(path, "test", {}, {})])
+def test_a_file_that_cannot_be_written_is_named_by_its_own_name(tmp_path, write):
+    (tmp_path / "there").mkdir()
+    for place in ("nowhere/file", "there"):
+        with pytest.raises(OSError, match=place) as caught:
+            write(tmp_path / place, "text")
+        assert "/." not in str(caught.value)
+    assert os.listdir(tmp_path) == ["there"]
+
+
+def test_a_full_disk_is_told_by_the_name_of_the_file(tmp_path, monkeypatch):
+    def full(*_, **more):
+        raise SafetensorError('I/O error: no space (os error 28) at path "/x/.file.1/.tmp1"')
+
+    monkeypatch.setattr(storage, "save_file", full)
+    with pytest.raises(OSError, match=r"file: could not be written \(I/O .*28\)\)$"):
+        save_tensors(tmp_path / "file", "test", {}, {})
 
 
 def test_what_fails_half_way_leaves_the_old_file_and_nothing_else(tmp_path):

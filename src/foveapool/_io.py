@@ -34,13 +34,26 @@ def replace_file(path: Path) -> Iterator[Path]:
     In a folder of its own: a library may write beside it first, and what a killed process leaves of
     that goes with the folder.
     """
-    with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
-        temporary = Path(folder) / path.name
-        yield temporary
-        with open(temporary, "rb+") as written:
-            os.fsync(written.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
+    hidden = f".{path.name}."
+    try:
+        with tempfile.TemporaryDirectory(prefix=hidden, dir=path.parent) as folder:
+            temporary = Path(folder) / path.name
+            yield temporary
+            with open(temporary, "rb+") as written:
+                os.fsync(written.fileno())
+            os.chmod(temporary, _find_new_mode(Path(folder)))
+            os.replace(temporary, path)
+    except OSError as error:
+        # The hidden file is no concern of those who named this one, and gone by now.
+        if hidden in str(error.filename):
+            error.filename, error.filename2 = str(path), None
+        raise
+
+
+def _find_new_mode(folder: Path) -> int:
+    """The mode that a new file gets there: what the user's umask leaves, whatever a library did."""
+    with open(folder / ".mode", "x") as file:
+        return os.fstat(file.fileno()).st_mode & 0o777
 
 
 def check_file_place(path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ from torch import Tensor, nn
 
 import foveapool as fp
 from foveapool import ClosedFormPooling, LinearPool2d, replace
+from foveapool.pooling.storage import load_tensors, save_tensors
 
 from .adapters import CONFIG, WEIGHTS, modes, saved
 from .toys import MAIN, POOL, anatomy, loader, toy
@@ -83,6 +86,64 @@ def test_broken_and_missing_files_are_named(tmp_path):
     for broken in (whole[CONFIG][:-10], b"[]", b"\xff"):
         (tmp_path / CONFIG).write_bytes(broken)
         assert_refused(toy(), tmp_path, ValueError, f"{CONFIG}: not a foveapool adapter's")
+
+
+def rewritten(folder: Path, change: Callable[[dict, dict], object]) -> None:
+    """Both files of an adapter with the facts of its first layer and its tensors changed."""
+    tensors, header = load_tensors(folder / WEIGHTS, "adapter")
+    change(header["layers"][0], tensors)
+    save_tensors(folder / WEIGHTS, "adapter", tensors, {"layers": header["layers"]})
+    (folder / CONFIG).write_text(json.dumps({"layers": header["layers"]}))
+
+
+@pytest.mark.parametrize("key", ["names", "pool", "mode", "in_shape", "original", "project"])
+def test_a_fact_that_is_missing_or_of_another_type_is_named(tmp_path, key):
+    saved(tmp_path)
+    rewritten(tmp_path, lambda layer, _: layer.update({key: 7}))
+    assert_refused(toy(), tmp_path, ValueError, f"{WEIGHTS}: {key}: got 7, wanted .*; save the")
+    rewritten(tmp_path, lambda layer, _: layer.pop(key))
+    assert_refused(toy(), tmp_path, ValueError, f"{WEIGHTS}: got no '{key}'; save the adapter")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda layer, _: layer.update(names=[]), "names: got none"),
+        (lambda layer, _: layer.update(on_resize="never"), "on_resize: got 'never'"),
+        (lambda layer, _: layer.update(in_shape=[30_000, 30_000]), "weight: got shape"),
+        (lambda layer, _: layer.update(in_shape=[10**30, 8]), "weight: got shape|Overflow"),
+        (lambda _, tensors: tensors.pop("pool.0.weight"), r"got no pool\.0\.weight"),
+        (lambda _, tensors: tensors["pool.0.weight"].fill_(torch.nan), "got NaN or infinity in"),
+        (
+            lambda _, tensors: tensors.update({"pool.0.mean": torch.ones(4, dtype=torch.bool)}),
+            r"got the tensor pool\.0\.mean of torch\.bool",
+        ),
+    ],
+)
+def test_other_contents_are_refused_before_the_network_is_touched(tmp_path, change, message):
+    saved(tmp_path)
+    rewritten(tmp_path, change)
+    assert_refused(toy(), tmp_path, ValueError, message)
+
+
+def test_a_mixing_far_beyond_its_tensors_is_refused_before_it_is_made(tmp_path):
+    saved(tmp_path, "mix", layers=[MAIN])
+    rewritten(
+        tmp_path, lambda layer, _: layer["original"].update(in_channels=10**6, out_channels=10**6)
+    )
+    assert_refused(toy(), tmp_path, ValueError, "got a mixing of .* it is damaged")
+
+
+def test_a_projection_that_is_missing_or_another_is_named_before_the_network_is_touched(tmp_path):
+    saved(tmp_path, components=1, layers=[POOL, MAIN])
+    name = next(n for n in load_tensors(tmp_path / WEIGHTS, "adapter")[0] if "project" in n)
+    rewritten(tmp_path, lambda *_: None)
+    fp.load(toy(), tmp_path)
+    for change in (lambda t: t.update({name: t[name][1:]}), lambda t: t.pop(name)):
+        tensors, header = load_tensors(tmp_path / WEIGHTS, "adapter")
+        change(tensors)
+        save_tensors(tmp_path / WEIGHTS, "adapter", tensors, {"layers": header["layers"]})
+        assert_refused(toy(), tmp_path, ValueError, f"{WEIGHTS}: got .*{name}")
 
 
 def test_another_kind_of_file_is_refused(tmp_path):

@@ -113,6 +113,27 @@ def test_a_checkpoint_that_lacks_something_changes_nothing(tmp_path):
     assert same(network, toy_network())
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"epoch": "one"}, "epoch: got 'one', wanted int"),
+        ({"epoch": 10**9}, "got epoch 1000000000, step 0 and 3 epochs behind it"),
+        ({"step": -1}, "got epoch 3, step -1 and"),
+        ({"elapsed": True}, "elapsed: got True"),
+        ({"history": 7}, "history: got 7"),
+        ({"history": [7]}, r"history: got \[7\]"),
+        ({"configuration": [["a", 1]]}, "configuration: got"),
+    ],
+)
+def test_a_checkpoint_of_other_facts_is_unusable_and_named(tmp_path, change, message):
+    train(toy_network(), **options(tmp_path))
+    path = tmp_path / CHECKPOINT
+    tensors, facts = load_tensors(path, "checkpoint")
+    save_tensors(path, "checkpoint", tensors, facts | change)
+    with pytest.raises(UnusableCheckpoint, match=rf"{CHECKPOINT}: {message}.*another version"):
+        load_weights(toy_network(), tmp_path)
+
+
 def test_a_checkpoint_of_another_torch_that_prints_networks_otherwise_is_gone_on_with(
     tmp_path, monkeypatch
 ):

@@ -228,6 +228,8 @@ def unpack(archive: Path, folder: Path) -> None:
             while stream.read(_ARCHIVE_CHUNK):
                 pass
             workshop.mkdir(parents=True)
+            for member in members:
+                member.mode = None  # type: ignore[assignment]  # what the user's umask leaves
             tar.extractall(workshop, members, filter="data")
         for member in members:
             target = folder / member.name

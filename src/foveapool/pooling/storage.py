@@ -43,7 +43,9 @@ def save_tensors(
         try:
             save_file(plain, temporary, metadata={_HEADER: json.dumps(header)})
         except SafetensorError as error:
-            raise OSError(f"{path}: {error}") from error
+            # It names a file of its own, which is gone by now.
+            why = str(error).split(" at path ")[0]
+            raise OSError(f"{path}: could not be written ({why})") from error
 
 
 def load_tensors(
@@ -108,9 +110,11 @@ def explain_damage(
         *(RuntimeError, TypeError, ValueError),
     ) as error:
         told = str(error)
-        if isinstance(error, ValueError) and told.startswith(f"{path}: "):
+        if isinstance(error, ValueError) and told.startswith(str(path)):
             raise
-        if not isinstance(error, ValueError):
+        if isinstance(error, KeyError):
+            told = f"got no {told}"
+        elif not isinstance(error, ValueError):
             told = f"{type(error).__name__}: {told}"
         raise ValueError(f"{path}: {told}; {advice}") from error
 
@@ -131,13 +135,22 @@ def check_types(facts: Mapping[str, Any], types: Mapping[str, Any]) -> None:
     """
     for name, wanted in types.items():
         if not _is_of_type(facts[name], wanted):
-            told = wanted.__name__ if isinstance(wanted, type) else wanted
+            told = wanted.__name__ if wanted in (str, int, float, bool) else wanted
             raise ValueError(f"{name}: got {facts[name]!r}, wanted {told}")
 
 
 def _is_of_type(value: Any, wanted: Any) -> bool:
     if get_origin(wanted) is Literal:
         return value in get_args(wanted)
+    if get_origin(wanted) in (list, tuple):
+        return isinstance(value, (list, tuple)) and all(
+            any(_is_of_type(each, of) for of in get_args(wanted)) for each in value
+        )
+    if get_origin(wanted) is dict:
+        _, of = get_args(wanted)
+        return isinstance(value, dict) and all(_is_of_type(each, of) for each in value.values())
+    if wanted is Any:
+        return True
     if choices := get_args(wanted):
         return any(_is_of_type(value, each) for each in choices)
     if wanted is float:

@@ -27,7 +27,8 @@ from foveapool.pooling.mixing import ChannelMixing, MixingPool2d
 from foveapool.pooling.module import LinearPool2d
 from foveapool.pooling.storage import ADAPTER_CONFIG as CONFIG
 from foveapool.pooling.storage import ADAPTER_WEIGHTS as WEIGHTS
-from foveapool.pooling.storage import load_tensors, save_tensors
+from foveapool.pooling.storage import explain_damage, load_tensors, save_tensors
+from foveapool.surgery.adapter_contents import check_layers, get_mixing_shapes
 from foveapool.surgery.find import find_pooled_layers, unwrap_network
 from foveapool.surgery.forward import get_module
 from foveapool.surgery.geometry import as_pair, get_stride
@@ -252,14 +253,16 @@ def load(
         if not (folder / name).is_file():
             raise FileNotFoundError(f"{folder / name}: no such file, wanted an adapter's folder")
     tensors, header = load_tensors(folder / WEIGHTS, "adapter")
-    layers = header["layers"]
+    with explain_damage(folder / WEIGHTS, "save the adapter again"):
+        layers = check_layers(header, tensors)
     # The older one, where whoever saved this adapter over it was killed before its last step.
     is_older = header.get("replaces") == _digest_config(folder)
     if not is_older and _read_config(folder / CONFIG) != layers:
         raise ValueError(
             f"{folder}: {CONFIG} and {WEIGHTS} belong to different adapters; save it again"
         )
-    pools = [_build_pooling(tensors, layer, folder) for layer in layers]
+    with explain_damage(folder, "save the adapter again"):
+        pools = [_build_pooling(tensors, layer, folder) for layer in layers]
     for layer, pool in zip(layers, pools, strict=True):
         _check_fits(unwrap_network(model), layer, pool, folder)
     _check_shared(unwrap_network(model), layers, folder)
@@ -367,14 +370,14 @@ def _build_pooling(tensors: dict[str, Tensor], layer: dict[str, Any], folder: Pa
     if sizes["bias"]:
         state["bias"] = _get_tensor(tensors, f"{stem}.bias", folder)
     original = layer["original"]
-    mixing = ChannelMixing(original["in_channels"], original["out_channels"], **sizes)
-    wanted = {key: tuple(value.shape) for key, value in mixing.state_dict().items()}
+    wanted = get_mixing_shapes(layer)
     got = {key: tuple(value.shape) for key, value in state.items()}
-    if got != wanted or mixing.components != pool.components:
+    if got != wanted or sizes["components"] != pool.components:
         raise ValueError(
             f"{folder}: got a mixing of {got} behind {pool.components} components for {name}, "
             f"wanted {wanted}; it is damaged: save it again"
         )
+    mixing = ChannelMixing(original["in_channels"], original["out_channels"], **sizes)
     mixing.to(mixed.dtype).load_state_dict(state)
     return MixingPool2d(pool, mixing)
 

@@ -21,6 +21,7 @@ from foveapool.pooling.module import LinearPool2d
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.pooling.scatter import Scatter, Weighting
 from foveapool.pooling.solve import Alpha, AlphaUnit, Norm, Sign
+from foveapool.pooling.storage import FIT_NOTE, explain_damage
 from foveapool.surgery.find import Downsampling, Layers, check_same_layer
 from foveapool.surgery.fit_files import FitState, read_fit, write_fit
 from foveapool.surgery.loader import FitSource, Unpack
@@ -456,7 +457,8 @@ class ClosedFormPooling(HasSettings):
             The fit, as it was saved.
         """
         kept = read_fit(Path(folder))
-        fit = cls().set_params(**kept.settings)
+        with explain_damage(Path(folder) / FIT_NOTE, "read it with the version that wrote it"):
+            fit = cls().set_params(**kept.settings)
         fit.mode_, fit.seconds_ = kept.mode, kept.seconds
         fit.layers_, fit.scatters_, fit.operators_ = kept.layers, kept.scatters, kept.operators
         fit.mixing_start_, fit.mixings_ = kept.mixing, kept.mixings

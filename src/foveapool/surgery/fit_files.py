@@ -18,7 +18,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar, get_type_hints
 
 import torch
 from torch import nn
@@ -37,12 +37,12 @@ from foveapool.pooling.least_squares import Mixing, MixingSums
 from foveapool.pooling.moments import ChannelMoments
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.pooling.scatter import Scatter
-from foveapool.pooling.storage import FIT_NOTE
+from foveapool.pooling.storage import FIT_NOTE, check_names, check_types, explain_damage
 from foveapool.pooling.validation import is_distributed
 from foveapool.surgery.find import Downsampling
 from foveapool.surgery.forward import iterate_leaves, unwrap
 from foveapool.surgery.loader import LabeledBatch
-from foveapool.surgery.settings import MixingStart
+from foveapool.surgery.settings import MixingStart, check_settings
 from foveapool.surgery.wrapper import Mode
 
 FORMAT_VERSION = 1
@@ -148,26 +148,50 @@ def read_fit(folder: Path) -> FitState:
 
 
 def _read_files(folder: Path, facts: Mapping[str, Any]) -> FitState:
-    try:
-        layers: list[dict[str, Any]] = [
-            {key: tuple(value) if isinstance(value, list) else value for key, value in each.items()}
-            for each in facts["layers"]
-        ]
+    note = folder / FIT_NOTE
+    with explain_damage(note, "read it with the version that wrote it, or fit again"):
+        check_types({"mixings": {}} | dict(facts), _NOTE)
+        layers = {each["name"]: _read_layer(each) for each in facts["layers"]}
+        _check_names(facts, layers)
         return FitState(
-            from_stored(facts["settings"]),
+            check_settings(from_stored(facts["settings"])),
             facts["mode"],
             facts["seconds"],
-            {each["name"]: Downsampling(**each) for each in layers},
+            layers,
             _load_each(folder, facts["scatters"], Scatter.load),
             _load_each(folder, facts["operators"], PoolingOperator.load),
             facts.get("mixing", "least-squares"),
             _load_each(folder, facts.get("mixings", {}), Mixing.load),
         )
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(
-            f"{folder / FIT_NOTE}: not what ClosedFormPooling.save of this version writes "
-            f"({type(error).__name__}: {error}); read it with the one that wrote it, or fit again"
-        ) from error
+
+
+# What a note says, by its names.
+_NOTE = {
+    "settings": dict[str, Any],
+    "mode": Mode,
+    "seconds": dict[str, float],
+    "layers": list[dict[str, Any]],
+    **dict.fromkeys(("scatters", "operators", "mixings"), dict[str, str]),
+}
+
+
+def _read_layer(facts: Mapping[str, Any]) -> Downsampling:
+    values: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in facts.items()
+    }
+    layer = Downsampling(**values)
+    check_types(vars(layer), get_type_hints(Downsampling))
+    return layer
+
+
+def _check_names(facts: Mapping[str, Any], layers: Mapping[str, Downsampling]) -> None:
+    """Raises unless a note names files in its own folder, for layers that it tells of."""
+    for kind in ("scatters", "operators", "mixings"):
+        files = facts.get(kind, {})
+        if wrong := set(files.values()) - _list_own(files.values()):
+            raise ValueError(f"{kind}: got the file {min(wrong)!r}, wanted one that a fit has")
+        if wrong := files.keys() - layers.keys():
+            raise ValueError(f"{kind}: got the layer {min(wrong)!r}, wanted one of {list(layers)}")
 
 
 def _name_files(kind: str, values: Mapping[str, Any], folder: Path) -> dict[str, str]:
@@ -203,6 +227,12 @@ def _read_note(path: Path) -> dict[str, Any]:
 
 
 T = TypeVar("T")
+_POSITION = {
+    **dict.fromkeys(("fingerprint", "first_batch"), str),
+    "number": Literal[1, 2, 3],
+    "batches": int,
+    "total": int | None,
+}
 
 
 @dataclass(frozen=True)
@@ -333,9 +363,9 @@ class FitCheckpoint:
             note = read_json(path)
         except ValueError as error:
             raise ValueError(f"{error}; {self._anew}") from error
-        missing = {"fingerprint", "first_batch", "number", "batches", "total"} - set(note)
-        if missing:
-            raise ValueError(f"{path}: got no {', '.join(sorted(missing))}; {self._anew}")
+        with explain_damage(path, self._anew):
+            check_names("fact", note, _POSITION)
+            check_types(note, _POSITION)
         return note
 
 

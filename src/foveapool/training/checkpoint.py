@@ -13,14 +13,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import torch
 from torch import Tensor, nn
 
 from foveapool._io import clear_leftovers, hold_lock, make_folder
 from foveapool.data.images import DataSet
-from foveapool.pooling.storage import load_tensors, save_tensors
+from foveapool.pooling.storage import check_types, explain_damage, load_tensors, save_tensors
 from foveapool.training.metrics import METRICS, EpochRecord
 from foveapool.training.recipe import Recipe
 
@@ -154,13 +154,15 @@ def _read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any], Pos
     """
     try:
         saved, facts = load_tensors(path, "checkpoint")
-        facts["configuration"] = dict(facts["configuration"])
-        history = tuple(EpochRecord(**record) for record in facts["history"])
-        return saved, facts, Position(facts["epoch"], facts["step"], facts["elapsed"], history)
-    except (KeyError, TypeError) as error:
-        raise UnusableCheckpoint(
-            f"{path}: {error!r}; it was written by another version: {_AFRESH}"
-        ) from error
+        with explain_damage(path, f"it was written by another version: {_AFRESH}"):
+            check_types(facts, _FACTS)
+            history = tuple(_read_record(record) for record in facts["history"])
+            if facts["epoch"] != len(history) or min(facts["step"], facts["elapsed"]) < 0:
+                raise ValueError(
+                    f"got epoch {facts['epoch']}, step {facts['step']} and {len(history)} epochs "
+                    "behind it, wanted a place in a training"
+                )
+            return saved, facts, Position(facts["epoch"], facts["step"], facts["elapsed"], history)
     except ValueError as error:
         if isinstance(error.__cause__, OSError):
             raise OSError(
@@ -168,6 +170,21 @@ def _read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any], Pos
                 "process may read it and open more files, then try again"
             ) from error
         raise UnusableCheckpoint(str(error)) from error
+
+
+_FACTS = {
+    "configuration": dict[str, Any],
+    "epoch": int,
+    "step": int,
+    "elapsed": float,
+    "history": list[dict[str, Any]],
+}
+
+
+def _read_record(facts: Mapping[str, Any]) -> EpochRecord:
+    record = EpochRecord(**facts)
+    check_types(facts, get_type_hints(EpochRecord))
+    return record
 
 
 def _get_device(tensors: Mapping[str, Tensor]) -> str:
