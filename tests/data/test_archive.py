@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import tarfile
 from pathlib import Path
 
@@ -94,9 +95,25 @@ def test_a_file_through_a_link_is_refused(tmp_path):
     assert tree(outside) == {}
 
 
+def test_files_are_for_whom_the_umask_leaves_them(tmp_path):
+    before = os.umask(0o077)
+    try:
+        unpack(pack(tmp_path / "a.tar.gz", FILES), tmp_path / "data")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "data" / "set" / "one").stat().st_mode & 0o777 == 0o600
+
+
+def test_an_archive_of_very_many_files_is_refused(tmp_path):
+    many = pack(tmp_path / "a.tar.gz", {f"set/{i}": b"" for i in range(1001)})
+    with pytest.raises(ValueError, match="nothing was unpacked: it holds more than 1,000 files"):
+        unpack(many, tmp_path / "data")
+    assert not tree(tmp_path / "data")
+
+
 def test_an_archive_that_would_fill_the_disc_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(archive_module, "_MOST_BYTES", 5001)
-    with pytest.raises(ValueError, match="it holds 5,002 bytes, wanted at most 5,001"):
+    with pytest.raises(ValueError, match="it holds more than 5,001 bytes, which no"):
         unpack(pack(tmp_path / "a.tar.gz", FILES), tmp_path / "data")
     assert not (tmp_path / "data").exists()
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
+import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from foveapool.data import user_data
 from foveapool.data.images import Augmentation, DataSet, Images
 from foveapool.data.user_data import read_npz, write_npz
 
@@ -140,6 +143,55 @@ def test_a_file_cut_short_is_refused(tmp_path, kept):
     path = save(tmp_path, **arrays(6, 4, 3))
     path.write_bytes(path.read_bytes()[:kept])
     with pytest.raises(ValueError, match=r"not a whole \.npz file"):
+        read_npz(path)
+
+
+def of_members(folder: Path, kind: int = zipfile.ZIP_DEFLATED, **members: bytes) -> Path:
+    """An archive with these bytes for arrays, all four unless one is given."""
+    whole = save(folder, **arrays(6, 4, 3))
+    with zipfile.ZipFile(whole) as archive:
+        found = {name: archive.read(name) for name in archive.namelist()}
+    found |= {f"{name}.npy": content for name, content in members.items()}
+    with zipfile.ZipFile(folder / "other.npz", "w", kind) as archive:
+        for name, content in found.items():
+            archive.writestr(name, content)
+    return folder / "other.npz"
+
+
+def npy_header(shape: tuple[int, ...]) -> bytes:
+    file = io.BytesIO()
+    facts = {"descr": "|u1", "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(file, facts)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("shape", [(5, 60_000, 60_000, 3), (2**62, 8), (10**30, 1)])
+def test_an_array_that_is_far_larger_than_its_bytes_is_refused(tmp_path, shape):
+    path = of_members(tmp_path, train_images=npy_header(shape) + b"abc")
+    with pytest.raises(ValueError, match=r"other\.npz: not a whole \.npz file .*train_images\.npy"):
+        read_npz(path)
+
+
+def test_a_bomb_is_refused_before_it_is_unpacked(tmp_path, monkeypatch):
+    monkeypatch.setattr(user_data, "_SMALL", 100_000)
+    path = of_members(tmp_path, train_images=npy_header((10**6, 3, 2, 2)) + bytes(12 * 10**6))
+    monkeypatch.setattr(np, "load", lambda *_, **__: pytest.fail("was unpacked"))
+    with pytest.raises(ValueError, match=r"other\.npz: .* unpacks to 12,\d+,\d+ bytes, more than"):
+        read_npz(path)
+
+
+@pytest.mark.parametrize("kind", [zipfile.ZIP_LZMA, zipfile.ZIP_BZIP2])
+def test_other_compressions_are_not_opened(tmp_path, kind):
+    with pytest.raises(ValueError, match=r"other\.npz: .*compressed in another way"):
+        read_npz(of_members(tmp_path, kind))
+
+
+def test_encrypted_arrays_are_not_opened(tmp_path):
+    path = of_members(tmp_path)
+    content = bytearray(path.read_bytes())
+    content[content.index(b"PK\x01\x02") + 8] |= 1  # the flag in the archive's directory
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"other\.npz: .*is encrypted"):
         read_npz(path)
 
 

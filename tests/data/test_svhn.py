@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import sys
 
 import numpy as np
@@ -29,7 +30,7 @@ def test_a_file_cut_short_is_named_with_the_size_it_should_have(tmp_path, kept):
     write_svhn(tmp_path)
     path = tmp_path / "train_32x32.mat"
     path.write_bytes(path.read_bytes()[:kept])
-    with pytest.raises(ValueError, match="not a whole MATLAB file") as caught:
+    with pytest.raises(ValueError, match=r"not a whole MATLAB file") as caught:
         read_official(TINY_SVHN, tmp_path)
     assert str(caught.value).startswith(str(path))
     assert f"{path.stat().st_size:,} bytes, the official file 182,040,794" in str(caught.value)
@@ -54,10 +55,31 @@ def test_other_contents_are_refused(tmp_path, variables, message):
         read_official(TINY_SVHN, tmp_path)
 
 
+def test_what_unpacks_to_far_more_than_the_images_is_refused(tmp_path):
+    write_svhn(tmp_path)
+    path = tmp_path / "test_32x32.mat"
+    savemat(path, {"Z": np.zeros(20_000_000, np.uint8)}, do_compression=True)
+    assert path.stat().st_size < 100_000
+    with pytest.raises(ValueError, match=r"not a whole MATLAB .*unpacks to more than the images"):
+        read_official(TINY_SVHN, tmp_path)
+
+
+def test_sizes_that_are_not_there_take_no_memory(tmp_path):
+    write_svhn(tmp_path)
+    path = tmp_path / "test_32x32.mat"
+    content = bytearray(path.read_bytes())
+    content[132:136] = b"\xff\xff\xff\xff"  # how long the first variable is
+    path.write_bytes(content)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(ValueError, match=r"not a whole MATLAB file with X and y .*it ends early"):
+        read_official(TINY_SVHN, tmp_path)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000  # kilobytes
+
+
 def test_a_file_without_labels_is_refused(tmp_path):
     write_svhn(tmp_path)
     savemat(tmp_path / "test_32x32.mat", {"X": np.zeros((32, 32, 3, 10), np.uint8)})
-    with pytest.raises(ValueError, match="not a whole MATLAB file with X and y"):
+    with pytest.raises(ValueError, match=r"not a whole MATLAB file with X and y"):
         read_official(TINY_SVHN, tmp_path)
 
 

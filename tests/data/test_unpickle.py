@@ -5,7 +5,9 @@ from __future__ import annotations
 import builtins
 import os
 import pickle
+import resource
 import subprocess
+import time
 import warnings
 from pathlib import Path
 
@@ -77,6 +79,28 @@ HOSTILE = {
 def test_what_is_no_batch_is_a_value_error(tmp_path, program):
     with pytest.raises(ValueError, match=r"refused|not a whole CIFAR batch"):
         read_batch(write(tmp_path / "batch", program))
+
+
+# A few bytes each: the place in the memo, the size of what follows, and the times of hashing.
+GREEDY = {
+    "a place far down the memo": b"\x80\x02}r\xff\xff\xff\xff.",
+    "bytes that are not there": b"\x80\x02}B\xff\xff\xff\xff.",
+    "an array of bytes that is not there": b"\x80\x05\x96\xff\xff\xff\xff\x01\0\0\0.",
+    "a frame that is not there": b"\x80\x04\x95\xff\xff\xff\xff\x01\0\0\0}.",
+    "tuples in tuples as a key": b"\x80\x02})" + b"2\x86" * 60 + b"K\x01s.",
+    "tuples from the memo": b"\x80\x02})q\x00" + b"h\x00h\x00\x86q\x00" * 60 + b"K\x01s.",
+    "another encoding": b"\x80\x02c_codecs\nencode\n(X\x01\0\0\0aX\x05\0\0\0utf16tR.",
+}
+
+
+@pytest.mark.parametrize("program", GREEDY.values(), ids=GREEDY)
+def test_a_few_bytes_do_not_take_memory_or_time(tmp_path, program):
+    path = write(tmp_path / "batch", program)
+    before, begin = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.perf_counter()
+    with pytest.raises(ValueError, match="not a whole CIFAR batch"):
+        read_batch(path)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000  # kilobytes
+    assert time.perf_counter() - begin < 1
 
 
 def test_a_refused_pickle_leaves_later_ones_readable(tmp_path):

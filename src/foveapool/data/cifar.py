@@ -6,9 +6,10 @@ lists, numbers, text and arrays of bytes; anything else is refused unread.
 
 from __future__ import annotations
 
-import codecs
+import io
 import math
 import pickle
+import pickletools
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -190,13 +191,20 @@ class _Array:
         return np.frombuffer(raw, np.uint8).reshape(shape, order="F" if fortran else "C")
 
 
+def _encode(text: str, encoding: str = "") -> bytes:
+    """Stands for codecs.encode, of whose many ways batches need one."""
+    if encoding != "latin1":
+        raise ValueError(f"got text in {encoding!r}, wanted latin1")
+    return text.encode("latin1")
+
+
 _STAND_INS: dict[tuple[str, str], Any] = {
     ("numpy.core.multiarray", "_reconstruct"): _Array,
     ("numpy._core.multiarray", "_reconstruct"): _Array,
     ("numpy", "ndarray"): _Array,
     ("numpy", "dtype"): _Kind,
     # Python 3 writes bytes for Python 2 as a call of this function.
-    ("_codecs", "encode"): codecs.encode,
+    ("_codecs", "encode"): _encode,
 }
 
 
@@ -212,6 +220,40 @@ class _Unpickler(pickle.Unpickler):
             raise _Refused(f"{module}.{name}") from None
 
 
+# More than twice the largest batch that was published.
+_LARGEST_BATCH = 400_000_000
+# No batch has sets; nothing that is written by a pickler has a DUP.
+_UNUSED = {"DUP", "EMPTY_SET", "ADDITEMS", "FROZENSET", "NEXT_BUFFER", "READONLY_BUFFER"}
+
+
+def _check_program(content: bytes) -> None:
+    """ValueError where a few bytes would have the pickle take much memory or time.
+
+    A pickle claims sizes and places in its memo before it has filled them, and tuples in tuples,
+    each twice in the next, take for ever where they are a key.
+    """
+    if len(content) > _LARGEST_BATCH:
+        raise ValueError(f"got more than {_LARGEST_BATCH:,} bytes, which no batch has")
+    tuples, count, is_tuple = set(), 0, False
+    # Reading an instruction refuses a size that goes beyond the end.
+    for step, (code, value, _) in enumerate(pickletools.genops(content)):
+        name = code.name
+        if name in _UNUSED:
+            raise ValueError(f"got the instruction {name}, which no batch has")
+        if "PUT" in name or name == "MEMOIZE":
+            place = count if value is None else value
+            if place > step:
+                raise ValueError(f"got place {place:,} of the memo after {step:,} instructions")
+            count += 1
+            tuples.discard(place)
+            if is_tuple:
+                tuples.add(place)
+        elif "GET" in name and value in tuples:
+            raise ValueError("got a tuple twice, which no batch has")
+        else:
+            is_tuple = name.startswith("TUPLE")
+
+
 def read_batch(path: Path) -> dict[str, Any]:
     """The entries of a batch file, arrays of bytes as numpy arrays; ValueError if it is no batch.
 
@@ -219,8 +261,10 @@ def read_batch(path: Path) -> dict[str, Any]:
     what it asked for, before any of that is looked up.
     """
     with open(path, "rb") as file:
+        content = file.read(_LARGEST_BATCH + 1)
         try:
-            found = _Unpickler(file, encoding="bytes").load()
+            _check_program(content)
+            found = _Unpickler(io.BytesIO(content), encoding="bytes").load()
             if not isinstance(found, dict):
                 raise ValueError(f"got a {type(found).__name__}, wanted a dictionary")
             return {_text(key): _value(value) for key, value in found.items()}

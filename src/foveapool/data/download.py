@@ -18,6 +18,7 @@ import urllib.request
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from itertools import islice
 from pathlib import Path, PurePosixPath
 
 from foveapool._io import hold_lock
@@ -207,6 +208,7 @@ def _claim_set(home: Path, official: OfficialSet, progress: Progress) -> Iterato
 
 # Three times the largest archive we know of holds.
 _MOST_BYTES = 600_000_000
+_MOST_MEMBERS = 1000
 
 
 _ARCHIVE_CHUNK = 1 << 20
@@ -221,12 +223,10 @@ def unpack(archive: Path, folder: Path) -> None:
     workshop = folder / f".{archive.name}.unpacking"
     shutil.rmtree(workshop, ignore_errors=True)
     try:
+        _check_size(archive)
         with gzip.open(archive) as stream, tarfile.open(fileobj=stream) as tar:
-            members = tar.getmembers()
+            members = list(islice(tar, _MOST_MEMBERS + 1))
             _check(archive, members)
-            # tarfile takes an archive cut at a member's end for a whole one; the stream does not.
-            while stream.read(_ARCHIVE_CHUNK):
-                pass
             workshop.mkdir(parents=True)
             for member in members:
                 member.mode = None  # type: ignore[assignment]  # what the user's umask leaves
@@ -236,12 +236,28 @@ def unpack(archive: Path, folder: Path) -> None:
             if member.isfile() and not target.exists():
                 target.parent.mkdir(parents=True, exist_ok=True)
                 os.replace(workshop / member.name, target)
-    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
+    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, OverflowError) as error:
         raise ValueError(
             f"{archive}: not a whole .tar.gz ({error}); remove it and download it again"
         ) from error
     finally:
         shutil.rmtree(workshop, ignore_errors=True)
+
+
+def _check_size(archive: Path) -> None:
+    """Refuses what unpacks to far too much, and what does not unpack to its end.
+
+    tarfile takes an archive cut at a member's end for a whole one; the stream does not.
+    """
+    total = 0
+    with gzip.open(archive) as stream:
+        while chunk := stream.read(_ARCHIVE_CHUNK):
+            total += len(chunk)
+            if total > _MOST_BYTES:
+                raise ValueError(
+                    f"{archive}: refused, nothing was unpacked: it holds more than "
+                    f"{_MOST_BYTES:,} bytes, which no archive that we know of does"
+                )
 
 
 def _check(archive: Path, members: list[tarfile.TarInfo]) -> None:
@@ -263,4 +279,9 @@ def _check(archive: Path, members: list[tarfile.TarInfo]) -> None:
         raise ValueError(
             f"{archive}: refused, nothing was unpacked: it holds {total:,} bytes, wanted at most "
             f"{_MOST_BYTES:,}"
+        )
+    if len(members) > _MOST_MEMBERS:
+        raise ValueError(
+            f"{archive}: refused, nothing was unpacked: it holds more than {_MOST_MEMBERS:,} "
+            "files, wanted as many at most"
         )

@@ -5,7 +5,11 @@ The published set of 531,131 extra images is left out, as in the paper.
 
 from __future__ import annotations
 
+import io
+import struct
+import zlib
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 import torch
@@ -25,7 +29,7 @@ def read_svhn_file(path: Path, count: int) -> tuple[Tensor, Tensor]:
         raise ImportError(f"reading SVHN needs scipy: {how_to_install('data')}") from error
     with open(path, "rb") as file:
         try:
-            found = loadmat(file, variable_names=["X", "y"])
+            found = loadmat(_inflate(file, _PIXELS * count + _SMALL), variable_names=["X", "y"])
             pixels, marks = found["X"], found["y"]
         except Exception as error:  # scipy meets a damaged file in many ways
             raise ValueError(
@@ -41,6 +45,40 @@ def read_svhn_file(path: Path, count: int) -> tuple[Tensor, Tensor]:
         raise ValueError(f"y: got {marks.min()} to {marks.max()}, wanted 1 to 10, 10 for digit 0")
     images = np.ascontiguousarray(pixels.transpose(3, 2, 0, 1))
     return torch.from_numpy(images), torch.from_numpy(marks % 10)
+
+
+# Bytes of one image, and room for labels and whatever else somebody has put beside the images.
+_PIXELS, _SMALL = 32 * 32 * 3, 16_000_000
+_COMPRESSED = 15
+
+
+def _inflate(file: IO[bytes], most: int) -> io.BytesIO:
+    """A MATLAB 5 file with nothing compressed, of at most so many bytes.
+
+    scipy unpacks as much as a file says, and gives it the room before it has seen the bytes.
+    """
+    head = file.read(128)
+    orders = {b"\x00\x01IM": "<", b"\x01\x00MI": ">"}
+    if head[124:] not in orders:
+        raise ValueError("no MATLAB file of version 5")
+    plain = io.BytesIO()
+    plain.write(head)
+    while tag := file.read(8):
+        kind, size = struct.unpack(f"{orders[head[124:]]}II", tag)
+        content = file.read(min(size, most))
+        if len(content) < size:
+            raise ValueError("it ends early, or is too large")
+        if kind == _COMPRESSED:
+            stream = zlib.decompressobj()
+            content, tag = stream.decompress(content, most), b""
+            if not stream.eof:
+                raise ValueError("it is not whole, or unpacks to more than the images take")
+        most -= len(content)
+        if most <= 0:
+            raise ValueError("it holds more than the images take")
+        plain.write(tag + content)
+    plain.seek(0)
+    return plain
 
 
 def _official_size(name: str) -> str:

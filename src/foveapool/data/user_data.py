@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import zipfile
-import zlib
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -131,13 +131,15 @@ def read_npz(path: Path) -> DataSet:
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file, wanted an .npz with {', '.join(_ARRAYS)}")
     try:
+        _check_archive(path)
         with np.load(path, allow_pickle=False) as file:
             missing = [name for name in _ARRAYS if name not in file.files]
             arrays = {name: file[name] for name in _ARRAYS if not missing}
             choices = {name: file[name] for name in _CHOICES if name in file.files}
-    except (ValueError, OSError, EOFError, TypeError, zipfile.BadZipFile, zlib.error) as error:
+    except Exception as error:  # a damaged archive may fail in any way
+        reason = str(error) or type(error).__name__
         raise ValueError(
-            f"{path}: not a whole .npz file of plain arrays ({error}); write it with "
+            f"{path}: not a whole .npz file of plain arrays ({reason}); write it with "
             "numpy.savez_compressed, images as uint8"
         ) from error
     if missing:
@@ -160,6 +162,41 @@ def read_npz(path: Path) -> DataSet:
         return DataSet(f"npz:{path}", train, test, normalization, augmentation)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
+
+
+# Images do not compress to a hundredth; what is small may.
+_MOST_RATIO, _SMALL = 100, 64_000_000
+
+
+def _check_archive(path: Path) -> None:
+    """ValueError where the arrays would take far more than the file, or more than they have."""
+    with zipfile.ZipFile(path) as archive:
+        members = archive.infolist()
+        need = sum(member.file_size for member in members)
+        if need > _SMALL + _MOST_RATIO * path.stat().st_size:
+            raise ValueError(f"it unpacks to {need:,} bytes, more than images ever do")
+        check_fits_memory(2 * need, "take fewer images")
+        for member in members:
+            # Encrypted ones, and ways to compress that numpy does not use, are not for us to open.
+            if member.flag_bits & 1 or member.compress_type not in _COMPRESSIONS:
+                raise ValueError(f"{member.filename} is encrypted or compressed in another way")
+            with archive.open(member) as file:
+                version = np.lib.format.read_magic(file)
+                read_header = _HEADERS.get(version)
+                if read_header is None:
+                    raise ValueError(f"{member.filename} is of the version {version}")
+                shape, _, dtype = read_header(file)
+                if math.prod(shape) * dtype.itemsize > member.file_size:
+                    raise ValueError(
+                        f"{member.filename} has {member.file_size:,} bytes for {dtype} {shape}"
+                    )
+
+
+_COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+_HEADERS: dict[tuple[int, int], Any] = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+}
 
 
 def _read_normalization(value: str) -> Normalization:
