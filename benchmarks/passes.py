@@ -15,7 +15,7 @@ from collections.abc import Callable
 import torch
 
 from foveapool.data.street_digits import make_street_digits
-from foveapool.networks.build import build_network
+from foveapool.networks import build_network
 from foveapool.pooling.gram import Panels
 from foveapool.records import BenchmarkRow, append_rows, collect_provenance
 from foveapool.surgery.capture import read_inputs

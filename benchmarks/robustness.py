@@ -17,7 +17,7 @@ import torch
 from foveapool.data.batches import make_normalizer
 from foveapool.data.images import DataSet
 from foveapool.data.street_digits import make_street_digits
-from foveapool.networks.build import NETWORKS, build_network
+from foveapool.networks import NETWORKS, build_network
 from foveapool.records import BenchmarkRow, append_rows, collect_provenance
 from foveapool.robustness.evaluate import evaluate
 from foveapool.training.parallel import choose_device

@@ -23,7 +23,7 @@ from foveapool.networks.cnn import CNN
 from foveapool.records import BenchmarkRow, append_rows, collect_provenance, summarize_values
 from foveapool.training.loop import train
 from foveapool.training.recipe import Recipe
-from foveapool.training.step import measure_error
+from foveapool.training.state import measure_error
 
 LAST, ALL = (3,), (1, 2, 3)
 

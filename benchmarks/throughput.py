@@ -20,8 +20,8 @@ from train import random_images
 
 from foveapool.data.images import Augmentation, DataSet
 from foveapool.records import BenchmarkRow, append_rows, collect_provenance
-from foveapool.study.job import TrainingJob
 from foveapool.study.setting import BASELINE, Setting
+from foveapool.study.spec import TrainingJob
 from foveapool.study.study import Arm
 from foveapool.training.loop import train
 from foveapool.training.metrics import Progress

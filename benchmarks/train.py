@@ -17,7 +17,7 @@ import torch.nn.functional as F
 
 from foveapool.data.batches import Feed, load_resident
 from foveapool.data.images import Augmentation, DataSet, Images
-from foveapool.networks.build import build_network
+from foveapool.networks import build_network
 from foveapool.records import BenchmarkRow, append_rows, collect_provenance
 from foveapool.training.loop import train
 from foveapool.training.recipe import Recipe, get_paper_recipe

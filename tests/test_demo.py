@@ -27,11 +27,10 @@ from foveapool.demo import (
     run_demo,
 )
 from foveapool.records import ERROR
-from foveapool.study.job import TrainingJob
 from foveapool.study.presets import read_preset
 from foveapool.study.rows import SeedTrials, make_trial_rows
 from foveapool.study.setting import Setting
-from foveapool.study.spec import TrainingSpec
+from foveapool.study.spec import TrainingJob, TrainingSpec
 
 BASE = (50.0, 52.0, 51.0)
 NUMBERS = {"parameters": 1000, "seconds": 1.0, "fit_seconds": 0.5, "multiply_adds": 10, "loss": 0.1}

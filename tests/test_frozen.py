@@ -14,7 +14,7 @@ from foveapool.cli.main import application
 from foveapool.data.batches import draw_epoch_plan
 from foveapool.data.images import Augmentation, draw_subset, hold_out
 from foveapool.data.registry import load_data
-from foveapool.networks.build import build_network
+from foveapool.networks import build_network
 
 FROZEN = Path(__file__).parent / "frozen"
 MODES = ("replace", "mix", "after")

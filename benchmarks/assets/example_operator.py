@@ -12,7 +12,7 @@ import json
 from pathlib import Path
 
 from foveapool.data.registry import load_data
-from foveapool.networks.build import build_network
+from foveapool.networks import build_network
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.pooling.solve import solve_pooling
 from foveapool.report.examples import choose_examples, get_examples_path

@@ -2,7 +2,7 @@
 
 import pytest
 
-from foveapool.study.job import TrainingJob
+from foveapool.study.spec import TrainingJob
 
 from ..study.small import TINY
 

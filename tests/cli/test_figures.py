@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from foveapool.cli.main import application
 from foveapool.data.batches import iterate_batches, load_resident
 from foveapool.data.user_data import write_npz
-from foveapool.networks.build import build_network
+from foveapool.networks import build_network
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.records import Row, append_rows
 from foveapool.report import figures

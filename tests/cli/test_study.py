@@ -8,8 +8,8 @@ import shutil
 import pytest
 
 from foveapool.records import ERROR, Row, append_rows, read_rows
-from foveapool.study.job import TrainingJob
 from foveapool.study.presets import preset_names, read_preset
+from foveapool.study.spec import TrainingJob
 
 from ..study.small import TINY
 from .studying import QUICK, refused, run

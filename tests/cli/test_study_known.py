@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from foveapool.known_trainings import KnownTrainings
-from foveapool.study.job import TrainingJob
+from foveapool.study.spec import TrainingJob
 
 from ..study.small import TINY
 from .studying import QUICK, refused, run

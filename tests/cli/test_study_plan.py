@@ -7,10 +7,10 @@ from foveapool.cli.main import application
 from foveapool.networks.sites import PLACEMENTS
 from foveapool.records import COLUMNS
 from foveapool.report.describe import describe_training
-from foveapool.study.job import TrainingJob
 from foveapool.study.preflight import StudyPlan
 from foveapool.study.presets import parse_changes, read_preset
 from foveapool.study.setting import Pool
+from foveapool.study.spec import TrainingJob
 
 from ..study.small import training
 

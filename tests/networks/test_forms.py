@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from foveapool.networks.build import build_network
+from foveapool.networks import build_network
 from foveapool.networks.cnn import CNN
 from foveapool.networks.resnet import PreActResNet18
 from foveapool.networks.sites import FORMS, PoolingChoice, halve_shape, list_paths

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from foveapool.networks.build import NETWORKS, build_network, initialize_weights
+from foveapool.networks import NETWORKS, build_network, initialize_weights
 from foveapool.networks.cnn import CNN
 from foveapool.networks.resnet import PreActResNet18
 from foveapool.networks.sites import PLACEMENTS

@@ -17,12 +17,11 @@ from foveapool.records import ERROR, LESS, P_VALUE, VALIDATION, read_rows
 from foveapool.runs import Runs
 from foveapool.study import fits, spec
 from foveapool.study.fits import sum_scatter
-from foveapool.study.job import TrainingJob
 from foveapool.study.preflight import check_disk_space, make_plan
 from foveapool.study.presets import read_preset
 from foveapool.study.rows import make_diverged_result
 from foveapool.study.runner import make_partial_tables
-from foveapool.study.spec import Source
+from foveapool.study.spec import Source, TrainingJob
 
 from .small import CPU, TINY, WHOLE, conduct_study, engine
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from foveapool.networks.build import build_network
+from foveapool.networks import build_network
 from foveapool.pooling.baselines import baseline_pooling
 from foveapool.study.worker import count_multiply_adds, count_parameters
 

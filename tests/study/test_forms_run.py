@@ -16,11 +16,10 @@ from foveapool.report.page_sections import draw_errors_chart
 from foveapool.report.sources import summarize_run
 from foveapool.report.tables import error_table, selection_table
 from foveapool.runs import Runs, read_json
-from foveapool.study.job import TrainingJob
 from foveapool.study.loading import load_fit_maps
 from foveapool.study.preflight import make_plan
 from foveapool.study.presets import preset_names, read_preset
-from foveapool.study.spec import TrainingSpec, build_job
+from foveapool.study.spec import TrainingJob, TrainingSpec, build_job
 
 from ..report.drawn import points
 from ..report.pages import Page

@@ -17,7 +17,7 @@ import json, os, random, signal, sys, time
 from pathlib import Path
 import scipy.stats
 import torch
-from foveapool.study import job
+from foveapool.study import spec
 from foveapool.study.search import Search
 from foveapool.study.study import Arm, Study
 from foveapool.study.spec import load_training_data
@@ -26,8 +26,8 @@ from dataclasses import replace
 
 load_training_data(training(), CPU)
 torch.optim.Adam([torch.nn.Parameter(torch.zeros(1))])
-job.CHECKPOINT_SECONDS = 0.0
-RUN = job.TrainingJob.run
+spec.CHECKPOINT_SECONDS = 0.0
+RUN = spec.TrainingJob.run
 
 def noted(self, *given):
     # Who begins which training, and whether it was finished then.
@@ -36,7 +36,7 @@ def noted(self, *given):
         file.write(json.dumps([os.getpid(), self.folder.name, done]) + "\\n")
     return RUN(self, *given)
 
-job.TrainingJob.run = noted
+spec.TrainingJob.run = noted
 STUDY = Study(
     "small", SOURCE, replace(RECIPE, epochs=3), training().setting,
     (Search(layers=(2, 3), alphas=(25,), norms=("l2",), parts=2, held_out=0.2),),

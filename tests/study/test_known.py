@@ -11,11 +11,11 @@ from foveapool.known_trainings import KnownTrainings
 from foveapool.runs import Runs
 from foveapool.study import worker
 from foveapool.study.engine import Engine, ProcessWorkers, SerialWorkers
-from foveapool.study.job import TrainingJob
 from foveapool.study.preflight import make_plan
 from foveapool.study.presets import read_preset
 from foveapool.study.rows import make_diverged_result
 from foveapool.study.runner import make_partial_tables
+from foveapool.study.spec import TrainingJob
 from foveapool.study.worker import find_fault, run_training
 
 from .small import CPU, TINY, conduct_study, results_of, training

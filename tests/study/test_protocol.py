@@ -9,7 +9,7 @@ import torch
 from foveapool._io import hold_lock
 from foveapool.pooling.storage import load_tensors, save_tensors
 from foveapool.runs import RESULT, Runs
-from foveapool.study import job
+from foveapool.study import spec
 from foveapool.study.spec import build_job
 from foveapool.study.worker import run_training
 from foveapool.training.checkpoint import CHECKPOINT
@@ -61,7 +61,7 @@ def test_the_folder_gives_what_training_in_memory_gives(calm):
 
 def test_a_finished_training_is_only_read(runs, calm, monkeypatch):
     first = run_training(BASELINE, runs, CPU)
-    monkeypatch.setattr(job.TrainingJob, "run", None)
+    monkeypatch.setattr(spec.TrainingJob, "run", None)
     assert run_training(BASELINE, runs, CPU) == first
     assert runs.result(BASELINE.name, BASELINE.facts) == first
     assert outcome(first) == calm[0]
@@ -92,7 +92,7 @@ def test_weights_are_kept_on_request(runs):
 
 @pytest.mark.parametrize("steps", [3, 6, 9])
 def test_an_interrupted_training_goes_on(runs, calm, monkeypatch, steps):
-    monkeypatch.setattr(job, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(spec, "CHECKPOINT_SECONDS", 0.0)
     run_training(BASELINE, runs, CPU)
     with pytest.raises(Interrupted):
         run_training(FITTED, runs, CPU, after(steps))
@@ -107,7 +107,7 @@ def test_an_interrupted_training_goes_on(runs, calm, monkeypatch, steps):
 
 @pytest.mark.parametrize("kind", ["truncated", "of another seed", "of another kind"])
 def test_a_checkpoint_that_is_not_its_own_is_set_aside(runs, calm, monkeypatch, kind):
-    monkeypatch.setattr(job, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(spec, "CHECKPOINT_SECONDS", 0.0)
     path = runs.folder(BASELINE.name) / CHECKPOINT
     source = training(seed=1) if kind == "of another seed" else BASELINE
     with pytest.raises(Interrupted):
@@ -122,7 +122,7 @@ def test_a_checkpoint_that_is_not_its_own_is_set_aside(runs, calm, monkeypatch, 
 
 
 def test_another_mistake_leaves_a_checkpoint_where_it_is(runs, calm, monkeypatch):
-    monkeypatch.setattr(job, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(spec, "CHECKPOINT_SECONDS", 0.0)
     with pytest.raises(Interrupted):
         run_training(BASELINE, runs, CPU, after(7))
     with pytest.raises(ValueError, match="compile: got the device cpu"):
@@ -133,7 +133,7 @@ def test_another_mistake_leaves_a_checkpoint_where_it_is(runs, calm, monkeypatch
 
 
 def test_what_was_begun_on_a_gpu_is_not_put_aside_for_a_cpu(runs, monkeypatch):
-    monkeypatch.setattr(job, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(spec, "CHECKPOINT_SECONDS", 0.0)
     with pytest.raises(Interrupted):
         run_training(BASELINE, runs, CPU, after(7))
     path = runs.folder(BASELINE.name) / CHECKPOINT
@@ -185,7 +185,7 @@ def test_a_training_that_diverges_is_finished_and_gets_everything_wrong(runs, mo
     found = run_training(wild, runs, CPU)
     assert found["error"] == 100 and "lower the learning rate" in found["diverged"]
     assert "checkpoint" not in found["diverged"]
-    monkeypatch.setattr(job.TrainingJob, "run", None)
+    monkeypatch.setattr(spec.TrainingJob, "run", None)
     assert run_training(wild, runs, CPU) == found
 
 

@@ -10,8 +10,8 @@ from foveapool.data.registry import load_data
 from foveapool.pooling.accumulate import compute_scatter
 from foveapool.pooling.baselines import baseline_pooling
 from foveapool.study.fits import solve_scatter, sum_scatter
-from foveapool.study.job import TrainingJob
 from foveapool.study.setting import POOLINGS, Pool, Setting
+from foveapool.study.spec import TrainingJob
 from foveapool.surgery.capture import read_inputs
 from foveapool.surgery.estimator import ClosedFormPooling
 from foveapool.training.recipe import Recipe

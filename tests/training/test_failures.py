@@ -15,7 +15,7 @@ from foveapool.training.checkpoint import CHECKPOINT
 from foveapool.training.loop import train
 from foveapool.training.metrics import EpochRecord, Progress, open_progress_bar
 from foveapool.training.parallel import choose_device
-from foveapool.training.step import measure_error
+from foveapool.training.state import measure_error
 
 from .toys import same, toy_data, toy_network, toy_recipe
 

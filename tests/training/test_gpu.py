@@ -8,8 +8,7 @@ from foveapool.pooling.baselines import BASELINES, baseline_pooling
 from foveapool.pooling.module import LinearPool2d
 from foveapool.training.loop import train
 from foveapool.training.parallel import Workers
-from foveapool.training.state import build_optimizer, set_rate
-from foveapool.training.step import make_graph_step, make_plain_step
+from foveapool.training.state import build_optimizer, make_graph_step, make_plain_step, set_rate
 
 from .toys import same, toy_data, toy_network, toy_recipe
 

@@ -14,7 +14,7 @@ from foveapool.pooling.baselines import LocalSgdPool
 from foveapool.pooling.module import LinearPool2d
 from foveapool.training.loop import train
 from foveapool.training.parallel import Workers
-from foveapool.training.step import measure_error
+from foveapool.training.state import measure_error
 
 from .toys import same, toy_data, toy_network, toy_recipe
 

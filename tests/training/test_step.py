@@ -5,7 +5,7 @@ import torch
 
 from foveapool.data.batches import Feed, load_resident
 from foveapool.pooling.baselines import baseline_pooling
-from foveapool.training.step import compile_batch_loss, compute_batch_loss
+from foveapool.training.state import compile_batch_loss, compute_batch_loss
 
 from .toys import toy_data, toy_network
 

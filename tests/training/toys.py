@@ -3,7 +3,7 @@
 import torch
 
 from foveapool.data.images import Augmentation, DataSet, Images
-from foveapool.networks.build import build_network
+from foveapool.networks import build_network
 from foveapool.training.recipe import Recipe
 
 CLASSES = ("a", "b", "c", "d")

@@ -15,7 +15,7 @@ import typer
 from foveapool._io import check_folder_place, write_text
 from foveapool.cli.options import OWN_DATA, DataRoot, Device, user_errors
 from foveapool.data.registry import NAMES, check_data_name, load_data
-from foveapool.networks.build import NETWORKS, build_network, check_network_options
+from foveapool.networks import NETWORKS, build_network, check_network_options
 from foveapool.study.loading import RUN_NOTE
 from foveapool.training.loop import train
 from foveapool.training.metrics import Progress, open_progress_bar

@@ -16,7 +16,7 @@ import torch
 from foveapool._io import find_existing_parent
 from foveapool.data.check import count_labels
 from foveapool.data.images import Images, draw_subset
-from foveapool.networks.build import build_network
+from foveapool.networks import build_network
 from foveapool.networks.sites import make_site
 from foveapool.pooling.grid import windows
 from foveapool.pooling.moments import ChannelMoments

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal
 
 from foveapool._stored_names import from_stored, to_stored
-from foveapool.networks.build import check_network_options
+from foveapool.networks import check_network_options
 from foveapool.networks.sites import (
     AFTER,
     MAIN,

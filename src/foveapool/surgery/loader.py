@@ -253,22 +253,15 @@ class FitSource:
     unpack: Unpack | None = None
     autocast: torch.dtype | None = None
 
-    def batches(
-        self, skip: int = 0, look: Callable[[LabeledBatch], None] | None = None
-    ) -> Iterator[LabeledBatch]:
-        """The loader's batches behind the first `skip`, on the network's device.
+    def batches(self, skip: int = 0) -> Iterator[tuple[int, LabeledBatch]]:
+        """The loader's first batch and those behind the first `skip`, with their numbers from 0.
 
-        `look` is shown the very first, skipped or not.
+        They are on the network's device.
         """
         device = get_device(unwrap(self.model))
         for number, batch in enumerate(self.loader):
-            if 0 < number < skip:
-                continue
-            labeled = check_labels(unpack_batch(batch, self.unpack)).to(device)
-            if look is not None and number == 0:
-                look(labeled)
-            if number >= skip:
-                yield labeled
+            if number == 0 or number >= skip:
+                yield number, check_labels(unpack_batch(batch, self.unpack)).to(device)
 
     def facts(self) -> dict[str, str]:
         """What the maps depend on, beside the network and the data."""

@@ -181,7 +181,7 @@ class FitPasses:
         reading = self.reading
         check_rereadable(reading.loader)
         check_precision(self.settings.precision, get_device(unwrap(reading.model)))
-        first = next(reading.batches(), None)
+        _, first = next(reading.batches(), (0, None))
         if first is None:
             raise ValueError("loader: got no batch, wanted at least one")
         self.first_labels = first.labels
@@ -221,7 +221,11 @@ class FitPasses:
         targets = {name: self.targets[name] for name in takers}
         saved = time.monotonic()
         done = position.batches
-        for batch in reading.batches(done, self._compare):
+        for number, batch in reading.batches(done):
+            if number == 0:
+                self._compare(batch)
+            if number < position.batches:
+                continue
             maps = read_maps(
                 reading.model, batch, targets, reading.mode, reading.autocast, self.written
             )
@@ -283,7 +287,7 @@ class FitPasses:
             warnings.warn(
                 "resume: the loader's first batch is another in each reading, so that a fit that "
                 "is stopped could not go on; pass shuffle=False and no random changes",
-                stacklevel=6,
+                stacklevel=5,
             )
 
     def _check_drawn_alike(self) -> None:

@@ -1,7 +1,7 @@
 """The training loop: epochs, records and checkpoints around one step.
 
-What a step is stands in `step.py`, what it changes in `state.py`, what is saved in
-`checkpoint.py`. The error it reports is that of the last epoch, never of the best.
+What a step is and what it changes stands in `state.py`, what is saved in `checkpoint.py`. The error
+it reports is that of the last epoch, never of the best.
 """
 
 from __future__ import annotations
@@ -26,8 +26,7 @@ from foveapool.training.checkpoint import (
 from foveapool.training.metrics import EpochRecord, Metrics, Progress
 from foveapool.training.parallel import Workers, choose_device
 from foveapool.training.recipe import Recipe
-from foveapool.training.state import TrainingState, set_rate
-from foveapool.training.step import measure_error
+from foveapool.training.state import TrainingState, measure_error, set_rate
 
 
 @dataclass(frozen=True)

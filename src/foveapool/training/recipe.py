@@ -1,6 +1,6 @@
 """Recipes: how a network is trained, as data. The paper's own are here by name.
 
-Nothing is trained here; `optimizer.py` and `loop.py` do what a recipe says.
+Nothing is trained here; `state.py` and `loop.py` do what a recipe says.
 """
 
 from __future__ import annotations
