@@ -32,8 +32,7 @@ from foveapool.surgery.passes import (
     make_mixing_sizes,
     open_passes,
 )
-from foveapool.surgery.processes import check_same_settings, telling_failures
-from foveapool.surgery.progress import Report
+from foveapool.surgery.progress import Report, check_same_settings, telling_failures
 from foveapool.surgery.replace import RANDOM, Replacement, replace
 from foveapool.surgery.settings import (
     HasSettings,

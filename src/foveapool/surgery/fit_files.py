@@ -377,7 +377,7 @@ def _second_pass_stem(position: Position) -> str:
 def fingerprint_fit(model: nn.Module, facts: Mapping[str, Any]) -> str:
     """Tells fits apart: by the network's numbers and the JSON-able `facts` of the fit."""
     processes = torch.distributed.get_world_size() if is_distributed() else 1
-    known = json.dumps([processes, facts], sort_keys=True).encode()
+    known = json.dumps([processes, to_stored(facts)], sort_keys=True).encode()
     return digest_tensors(unwrap(model).state_dict().items(), known)
 
 

@@ -20,7 +20,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from foveapool._stored_names import to_stored
 from foveapool.pooling.accumulate import ScatterAccumulator
 from foveapool.pooling.gram import Panels, Precision, check_memory, check_precision
 from foveapool.pooling.least_squares import (
@@ -54,8 +53,14 @@ from foveapool.surgery.loader import (
     explain_first_batch,
     get_class_names,
 )
-from foveapool.surgery.processes import check_same_network, check_same_settings, telling_failures
-from foveapool.surgery.progress import Clock, Report, open_reporter
+from foveapool.surgery.progress import (
+    Clock,
+    Report,
+    check_same_network,
+    check_same_settings,
+    open_reporter,
+    telling_failures,
+)
 from foveapool.surgery.settings import Window, resolve_each, resolve_window
 
 SAVE_SECONDS = 30.0
@@ -197,8 +202,7 @@ class FitPasses:
 
     def _facts(self) -> dict[str, Any]:
         """What tells fits of one network apart."""
-        settings = to_stored(asdict(self.settings))
-        return {"layers": list(self.targets), **self.reading.facts(), **settings}
+        return {"layers": list(self.targets), **self.reading.facts(), **asdict(self.settings)}
 
     def _count_named(self) -> int:
         return len(get_class_names(self.reading.loader) or ())
