@@ -186,7 +186,7 @@ def test_imports_point_one_way():
     ("file", "line", "other"),
     [
         ("pooling/grid.py", "from ..surgery.find import x", "surgery"),
-        ("pooling/solvers/reference.py", "from ... import networks", "networks"),
+        ("pooling/solvers/pencil.py", "from ... import networks", "networks"),
         ("pooling/solve.py", "import foveapool.report", "report"),
         ("pooling/__init__.py", "from foveapool.data import x", "data"),
         ("surgery/find.py", "from foveapool import solve_pooling", "foveapool"),
@@ -214,7 +214,7 @@ def test_allowed_imports_pass(tmp_path):
     files = {
         "__init__.py": "from .pooling.grid import x\nfrom foveapool import surgery",
         "pooling/grid.py": "import torch\nfrom . import scatter\nfrom .solvers.dense import x",
-        "pooling/solvers/reference.py": "from ..grid import x\nfrom .. import scatter",
+        "pooling/solvers/pencil.py": "from ..grid import x\nfrom .. import scatter",
         "surgery/find.py": "from foveapool.pooling import x\nfrom foveapool import pooling",
         "study/rows.py": "from .. import pooling, records, robustness, surgery",
         "demo.py": "import foveapool as fp\nfrom .report.figures import x",

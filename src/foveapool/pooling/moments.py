@@ -19,12 +19,6 @@ from torch import Tensor
 
 from foveapool.pooling.gram import Workspace
 from foveapool.pooling.grid import as_shape, is_whole
-from foveapool.pooling.rounding import (
-    check_no_dead_channels,
-    find_dead_channels,
-    square_small_ones,
-    warn_of_left_out,
-)
 from foveapool.pooling.storage import (
     Shapes,
     check_contents,
@@ -39,13 +33,17 @@ from foveapool.pooling.validation import (
     Layout,
     check_batch,
     check_class_sizes,
+    check_no_dead_channels,
     check_not_itself,
     check_same_facts,
     count_kept_bins,
     draw_bins,
+    find_dead_channels,
     gather_from_processes,
     get_collective_device,
+    square_small_ones,
     sum_over_processes,
+    warn_of_left_out,
 )
 
 DeadChannels = Literal["error", "ignore"]

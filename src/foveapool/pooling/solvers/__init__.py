@@ -10,8 +10,7 @@ from collections.abc import Callable
 from torch import Tensor
 
 from foveapool.pooling.solvers.krylov import solve_krylov
-from foveapool.pooling.solvers.pencil import Eigenpairs, Matrices, Pencil
-from foveapool.pooling.solvers.reference import solve_arpack, solve_dense
+from foveapool.pooling.solvers.pencil import Eigenpairs, Matrices, Pencil, solve_arpack, solve_dense
 
 Solver = Callable[[Pencil, int, float, Tensor | None], Eigenpairs]
 

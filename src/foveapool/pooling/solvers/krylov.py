@@ -21,9 +21,9 @@ from foveapool.pooling.solvers.pencil import (
     orthonormalize,
     scale_to_unit,
     shift_diagonal_,
+    solve_dense,
     solve_ritz,
 )
-from foveapool.pooling.solvers.reference import solve_dense
 
 # cuSOLVER diagonalises a batch of matrices up to this size at once, and one by one above it.
 LARGEST_SPACE = {"cuda": 32, "cpu": 48}
