@@ -6,6 +6,7 @@ table and what is told before there is one say the same of the same training.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -49,6 +50,7 @@ DATA = {
     "cifar100": "CIFAR-100",
     "street-digits": "street digits",
 }
+_COLUMNS = {"pooling": POOLINGS, "network": NETWORKS, "data": DATA}
 # Choices of a pooling that go without saying; a place looks at the whole map unless told. How many
 # components and which center do so depends on the form.
 DEFAULTS = {
@@ -63,6 +65,22 @@ _WIDTH = 64  # of a network, which goes without saying too
 TRACE = " trace(B)/N"  # behind an alpha in that unit
 _AUTO, _NORM = "auto", "l2"  # of a closed form that says nothing of them
 _MATRICES = (CLOSED_FORM, TRAINED, SGD, "sgd-local")
+
+
+def label_cell(column: str, text: str) -> str:
+    """A cell of a row, a name with what is unusual behind it, as readers see it.
+
+    >>> label_cell("pooling", "closed-form, window 1, beside blur, after, at 1, 2")
+    'closed form, window 1, beside BlurPool, after, at 1, 2'
+    >>> label_cell("data", "svhn-reduced, 50 %"), label_cell("layer", "3")
+    ('reduced SVHN, 50 %', '3')
+    """
+    names = _COLUMNS.get(column, {})
+
+    def label(found: re.Match[str]) -> str:
+        return names.get(found[0], found[0])
+
+    return re.sub(r"^[^,]+|(?<=, beside )[^,]+?(?=,| at )", label, text) if names else text
 
 
 def label_columns(setting: Facts, pooling_rate: float | None = None) -> dict[str, str]:

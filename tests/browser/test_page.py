@@ -107,7 +107,7 @@ def test_it_opens_with_the_result(browser, pages):
         for selector in (".verdict", ".told", ".result [data-chart] svg", "[data-explorer]")
     ]
     assert parts[0].text == "40.3 % \N{RIGHTWARDS ARROW} 22.0 % wrong, five seeds"
-    assert "Of the other poolings, sgd, layer 3: 19.9 %." in parts[1].text
+    assert "Of the other poolings, P by SGD, layer 3: 19.9 %." in parts[1].text
     words = [each.text for each in browser.find_elements(By.CSS_SELECTOR, ".glossary b")]
     assert words == ["Pooling", "A component", "Alpha"]
     above = [
@@ -199,7 +199,7 @@ def test_charts_show_their_numbers(browser, pages):
     opened(browser, pages["study"])
     errors = browser.find_element(By.CSS_SELECTOR, '[data-chart="errors"]')
     names = [each.text for each in errors.find_elements(By.CSS_SELECTOR, ".name")]
-    assert names[1].startswith("closed-form, layer 3, alpha 5, l1")
+    assert names[1].startswith("closed form, layer 3, alpha 5, l1")
     assert "21.98 ± 0.28, paper 21.56 ± 0.53" in names[1]
     # Dots lie on the scale of the ticks: a straight line through all of them.
     ticks = [

@@ -174,7 +174,7 @@ def test_a_study_is_drawn_against_alpha_and_epoch(runs, tmp_path, handed):
     assert {row.alpha for row in handed["alpha_figure"][0][0]} == {"", "5", "25"}
     drawn("curves", study, "--out", tmp_path / "curves.png")
     labels = [curve.label for curve in handed["curves_figure"][0][0]]
-    assert labels[0] == "baseline" and len(labels) == 3
+    assert labels[0] == "strided convolution" and len(labels) == 3
 
 
 def test_lines_of_two_studies_are_kept_apart_unless_they_are_the_same(runs, tmp_path, handed):
@@ -186,12 +186,13 @@ def test_lines_of_two_studies_are_kept_apart_unless_they_are_the_same(runs, tmp_
     drawn("curves", runs / "studies" / "small", both / "small", "--out", tmp_path / "curves.png")
     curves = handed["curves_figure"][0][0]
     labels = [curve.label for curve in curves]
-    assert labels.count("baseline") == 1 and len(labels) == len(set(labels)) == 4
+    assert labels.count("strided convolution") == 1 and len(labels) == len(set(labels)) == 4
     assert sum(label.endswith("studies/small") for label in labels) == 2
     other = (both / "small").rename(both / "other")
     drawn("curves", runs / "studies" / "small", other, "--out", tmp_path / "curves.png")
     labels = [curve.label for curve in handed["curves_figure"][0][0]]
-    assert [label.split(", ")[-1] for label in labels] == ["baseline", "small", "l2", "other"]
+    ends = [label.split(", ")[-1] for label in labels]
+    assert ends == ["strided convolution", "small", "l2", "other"]
 
 
 def test_errors_are_drawn_against_the_number_of_images(tmp_path, handed):
@@ -215,11 +216,11 @@ def test_bars_are_drawn_beside_the_papers(tmp_path, handed):
     append_rows(path, [row, replace(row, metric="flip rate %, tilt", mean=80.0)])
     drawn("ce", path, "--out", tmp_path / "ce.png")
     ratios, groups, what, printed, _ = handed["ratio_figure"][0]
-    assert ratios == {"closed-form": {"fog": 91.0}} and what == "CE %"
+    assert ratios == {"closed form": {"fog": 91.0}} and what == "CE %"
     assert printed["fog"] == pytest.approx(91.0) and "zoom_blur" in groups["geometric"]
     drawn("flips", path, "--out", tmp_path / "flips.png")
     ratios, groups, _, printed, _ = handed["ratio_figure"][0]
-    assert ratios == {"closed-form": {"tilt": 80.0}} and "tilt" in groups["geometric"]
+    assert ratios == {"closed form": {"tilt": 80.0}} and "tilt" in groups["geometric"]
     assert printed["tilt"] == pytest.approx(91.6)
 
 

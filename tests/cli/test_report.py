@@ -49,7 +49,7 @@ def test_the_last_run_without_arguments(runs):
     page = Page(out.read_text("utf-8"))
     (family,) = page.data["accounts"][0]["families"]
     assert family["examples"]["count"] == 8
-    assert "closed-form, layer 3, alpha auto, l2" in page.words
+    assert "closed form, layer 3, alpha auto, l2" in page.words
 
 
 def test_named_runs_stand_side_by_side(runs, tmp_path):

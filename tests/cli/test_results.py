@@ -38,8 +38,8 @@ def files(tmp_path):
 
 def test_studies_are_ranked_together_and_what_they_share_stands_once(files):
     header, first, second = csv.reader(io.StringIO(ranked(*files, "--format", "csv")))
-    assert first[header.index("pooling")] == "sgd"
-    assert second[header.index("pooling")] == "baseline"
+    assert first[header.index("pooling")] == "P by SGD"
+    assert second[header.index("pooling")] == "strided convolution"
     assert second[header.index("p")] == f"{stats.ttest_rel(OTHER, BEST).pvalue:.2g}"
 
 
@@ -48,7 +48,7 @@ def test_every_format_has_the_difference(files, form):
     shown = ranked(*files, "--format", form).replace(r"$\pm$", "+-")
     gaps = [a - b for a, b in zip(OTHER, BEST, strict=True)]
     assert f"{sum(gaps) / 3:.2f} +- {stats.tstd(gaps):.2f}" in shown
-    assert shown.index("sgd") < shown.index("baseline")
+    assert shown.index("P by SGD") < shown.index("strided convolution")
 
 
 def test_each_line_names_its_study_where_there_are_several(files):
@@ -57,7 +57,8 @@ def test_each_line_names_its_study_where_there_are_several(files):
         return list(csv.DictReader(io.StringIO(CliRunner().invoke(application(), words).stdout)))
 
     told = [(line["study"], line["pooling"]) for line in table(*files)]
-    assert told == [("one", "baseline"), ("two", "baseline"), ("two", "sgd")]
+    plain = "strided convolution"
+    assert told == [("one", plain), ("two", plain), ("two", "P by SGD")]
     assert "study" not in table(files[1])[0]
 
 
@@ -175,6 +176,6 @@ def test_errors_that_hold_diverged_trainings_are_said_to(tmp_path):
 
     wild = Row("one", ERROR, **summarize_values((100.0, 40.0, 100.0)), **where)
     text = told(wild, Row("one", DIVERGED, 2, 0.0, 3, **where))
-    assert text.startswith("note: baseline: 2 of 3 trainings diverged")
+    assert text.startswith("note: strided convolution: 2 of 3 trainings diverged")
     # At a lower rate, say: rows do not tell the rate, and nothing takes the other row's place.
     assert told(replace(wild, **summarize_values(OTHER))) == ""

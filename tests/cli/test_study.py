@@ -70,7 +70,7 @@ def test_so_far_is_the_table_of_what_is_finished(finished, tmp_path, no_training
     words = (folder / "tiny.toml", "--runs", tmp_path / "runs", "--partial", "--results", rows)
     done = run("study", *words, "--data-root", tmp_path / "nothing", *QUICK)
     assert done.exit_code == 0, done.output
-    assert "not finished: closed-form, layer 3, " in done.stderr and "1 of 2 seeds" in done.stderr
+    assert "not finished: closed form, layer 3, " in done.stderr and "1 of 2 seeds" in done.stderr
     errors = [row for row in read_rows(rows) if row.metric == ERROR]
     assert [(row.pooling, row.n) for row in errors] == [("baseline", 2)]
     both = run("study", *words, "--dry-run", *QUICK)
@@ -89,7 +89,10 @@ def test_an_interruption_says_how_to_go_on(preset, tmp_path, monkeypatch):
 def test_trainings_that_diverged_are_told_of_below_the_table(preset, tmp_path):
     done = run("study", preset, "--runs", tmp_path / "runs", "--set", "recipe.lr=1e30", *QUICK)
     assert done.exit_code == 0, done.output
-    assert "baseline: 2 of 2 trainings diverged, which its error counts as all" in done.stderr
+    assert (
+        "strided convolution: 2 of 2 trainings diverged, which its error counts as all"
+        in done.stderr
+    )
     assert "closed-form at layer 3: 2 of 2 trainings diverged" in done.stderr
 
 
@@ -131,7 +134,7 @@ def test_results_come_in_every_format(finished):
     assert table[2][table[0].index("error %")] == cell
     latex = run("results", study, "--format", "latex").stdout
     assert cell.replace("+-", r"$\pm$") in latex and "10^6" not in latex
-    assert "closed-form" in run("results", "--runs", folder / "runs").stdout
+    assert "closed form" in run("results", "--runs", folder / "runs").stdout
     searched = run("results", study, "--selection", "--format", "markdown").stdout.splitlines()
     assert len(searched) == 2 + 2
 

@@ -11,13 +11,14 @@ import torch
 import foveapool as fp
 
 
-def operator(alpha=5.0, norm="l2", in_shape=(8, 10), out_shape=(4, 5), seed=0):
+def operator(alpha=5.0, norm="l2", in_shape=(8, 10), out_shape=(4, 5), seed=0, **more):
     """A fitted operator of noise with something to find in it."""
     generator = torch.Generator().manual_seed(seed)
     labels = torch.arange(120) % 4
     maps = torch.randn(120, 6, *in_shape, generator=generator)
     maps += torch.randn(4, 6, *in_shape, generator=generator)[labels]
-    return fp.solve_pooling(fp.compute_scatter(maps, labels), out_shape, alpha=alpha, norm=norm)
+    scatter = fp.compute_scatter(maps, labels)
+    return fp.solve_pooling(scatter, out_shape, alpha=alpha, norm=norm, **more)
 
 
 def unpacked(text, dtype):

@@ -59,7 +59,7 @@ def test_a_finished_study_is_told_whole(runs):
     assert len(account.selection) == 4
     assert len(account.curves) == 8 and account.curves[0].epochs == (1,)
     facts = dict(account.facts)
-    assert facts["network"] == "cnn, width 4" and facts["trainings"].endswith("of 18")
+    assert facts["network"] == "CNN, width 4" and facts["trainings"].endswith("of 18")
     assert "s in all" in facts["time training"] and "s in all" in facts["time fitting"]
 
 

@@ -29,7 +29,8 @@ ROWS = [
     row("sgd", "1", 19.75),
     row("sgd", "3", 42.0),
 ]
-NAMES = ["sgd", "closed-form, alpha auto", "closed-form, alpha 25", "max"]
+LEVEL = "strided convolution"
+NAMES = ["P by SGD", "closed form, alpha auto", "closed form, alpha 25", "max"]
 
 
 def names(axes):
@@ -40,7 +41,7 @@ def drawn(axes):
     """The errors on each line by layer, whatever way a marker is off the middle of its line."""
     found = {}
     for layer, own in points(axes).items():
-        for error, place in own if layer != "baseline" else ():
+        for error, place in own if layer != LEVEL else ():
             found.setdefault(names(axes)[round(place)], {}).setdefault(layer, []).append(error)
     return found
 
@@ -58,9 +59,9 @@ def test_each_pooling_is_a_line_with_its_errors_by_layer_and_the_best_is_on_top(
     assert names(axes) == NAMES
     assert axes.transData.transform((0, 0))[1] > axes.transData.transform((0, 3))[1]
     assert drawn(axes) == {
-        "sgd": {"layer 1": [19.75], "layer 3": [42.0]},
-        "closed-form, alpha auto": {"layer 1": [21.25], "layer 3": [20.5]},
-        "closed-form, alpha 25": {"layer 3": [22.0]},
+        "P by SGD": {"layer 1": [19.75], "layer 3": [42.0]},
+        "closed form, alpha auto": {"layer 1": [21.25], "layer 3": [20.5]},
+        "closed form, alpha 25": {"layer 3": [22.0]},
         "max": {"layer 1": [43.0], "layer 3": [39.0]},
     }
     assert axes.get_xlabel() == ERROR
@@ -76,14 +77,14 @@ def test_bars_are_deviations_and_one_seed_has_none():
 
 def test_the_baseline_is_a_dashed_line_across_and_no_pooling():
     (axes,) = poolings_figure([*ROWS, BASELINE]).axes
-    (level,) = [each for each in axes.lines if each.get_label() == "baseline"]
+    (level,) = [each for each in axes.lines if each.get_label() == LEVEL]
     assert set(level.get_xdata()) == {40.0} and level.is_dashed()
-    assert "baseline" in [text.get_text() for text in texts(axes.figure)]
+    assert LEVEL in [text.get_text() for text in texts(axes.figure)]
     other = replace(BASELINE, study="t", mean=35.0)
     (axes,) = poolings_figure([*ROWS, BASELINE, other]).axes
     assert [each.get_xdata()[0] for each in axes.lines if each.is_dashed()] == [40.0, 35.0]
     (axes,) = poolings_figure(ROWS).axes
-    assert "baseline" not in points(axes)
+    assert LEVEL not in points(axes)
 
 
 def test_layers_differ_in_marker_and_color_and_do_not_hide_each_other():
@@ -98,9 +99,9 @@ def test_layers_differ_in_marker_and_color_and_do_not_hide_each_other():
 
 def test_norms_and_components_are_told_where_they_differ():
     rows = [row("closed-form", "3", 20.0, "25"), row("closed-form", "3", 21.0, "25", norm="l1")]
-    assert names(poolings_figure(rows).axes[0]) == ["closed-form, l2", "closed-form, l1"]
+    assert names(poolings_figure(rows).axes[0]) == ["closed form, l2", "closed form, l1"]
     rows = [rows[0], replace(rows[0], components="4", mean=19.0)]
-    wanted = ["closed-form, components 4", "closed-form, components 2"]
+    wanted = ["closed form, components 4", "closed form, components 2"]
     assert names(poolings_figure(rows).axes[0]) == wanted
 
 
@@ -108,7 +109,7 @@ def test_forms_of_one_pooling_are_lines_of_one_panel():
     rows = [row("sgd", "3", 20.0 + i, form=f) for i, f in enumerate(("mix", "after", "replace"))]
     rows.append(row("blur", "3", 25.0, form="after"))
     (axes,) = poolings_figure(rows).axes
-    assert names(axes) == ["sgd, mix", "sgd, after", "sgd, replace", "blur"]
+    assert names(axes) == ["P by SGD, mix", "P by SGD, after", "P by SGD, replace", "BlurPool"]
 
 
 def test_networks_and_placements_have_panels_with_their_own_baseline():
@@ -119,9 +120,9 @@ def test_networks_and_placements_have_panels_with_their_own_baseline():
     rows = [*before, *ROWS, BASELINE, *shortcut[:2], replace(BASELINE, network="resnet18", mean=12)]
     figure = poolings_figure(rows)
     titles = [axes.get_title() for axes in figure.axes]
-    assert titles == ["cnn", "resnet18, before", "resnet18, shortcut"]
+    assert titles == ["CNN", "ResNet-18, before", "ResNet-18, shortcut"]
     assert [names(axes) for axes in figure.axes] == [NAMES, NAMES, ["max"]]
-    levels = [points(axes)["baseline"][0][0] for axes in figure.axes]
+    levels = [points(axes)[LEVEL][0][0] for axes in figure.axes]
     assert levels == [40.0, 12.0, 12.0]
     assert_legible(figure)
 
@@ -130,7 +131,7 @@ def test_batch_sizes_are_not_mixed():
     rows = [*ROWS, BASELINE, *(replace(each, batch="64") for each in ROWS)]
     figure = poolings_figure(rows)
     assert [axes.get_title() for axes in figure.axes] == ["", "batch 64"]
-    assert ["baseline" in points(axes) for axes in figure.axes] == [True, False]
+    assert [LEVEL in points(axes) for axes in figure.axes] == [True, False]
 
 
 def test_what_two_studies_share_is_drawn_once():

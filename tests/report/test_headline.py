@@ -39,16 +39,16 @@ def test_baseline_and_best_closed_form_with_their_pairs():
     found = headline(row(BASE), worse, closed(CLOSED), row(BLUR, "blur", layer="3"))
     assert found.verdict == "54.3 % \N{RIGHTWARDS ARROW} 27.1 % wrong, three seeds"
     said = " ".join(found.told)
-    assert "(cnn on svhn-reduced): 54.3 \N{PLUS-MINUS SIGN} 0.6 % for the network as it is" in said
+    assert "(CNN on reduced SVHN): 54.3 \N{PLUS-MINUS SIGN} 0.6 % for the network as it is" in said
     assert (
-        "27.1 \N{PLUS-MINUS SIGN} 1.1 % with closed-form, layer 3, alpha 5, l1, the lowest of 2."
+        "27.1 \N{PLUS-MINUS SIGN} 1.1 % with closed form, layer 3, alpha 5, l1, the lowest of 2."
         in said
     )
     gains = [a - b for a, b in zip(BASE, CLOSED, strict=True)]
     p = stats.ttest_rel(BASE, CLOSED).pvalue
     size = f"{statistics.mean(gains):.1f} \N{PLUS-MINUS SIGN} {statistics.stdev(gains):.1f}"
     assert f"that is {size} points fewer (paired t-test, p = {p:.2g})." in said
-    assert "Of the other poolings, blur, layer 3: 31.0 \N{PLUS-MINUS SIGN} 1.0 %." in said
+    assert "Of the other poolings, BlurPool, layer 3: 31.0 \N{PLUS-MINUS SIGN} 1.0 %." in said
     assert [each.pooling for each in found.rows] == ["baseline", "closed-form", "blur"]
 
 

@@ -65,7 +65,7 @@ def test_a_p_counts_no_longer_than_its_difference():
     ],
 )
 def test_a_difference_that_is_of_the_last_errors_counts(rows):
-    found = [line for line in lines(error_table(rows)) if line["pooling"] == "closed-form"]
+    found = [line for line in lines(error_table(rows)) if line["pooling"] == "closed form"]
     assert [(line["less baseline"], line["p"]) for line in found] == [("-1.50 +- 0.71", "0.2")]
 
 

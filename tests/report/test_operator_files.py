@@ -25,9 +25,9 @@ def kept(folder, *pools, **more):
     path.mkdir()
     (path / "training.json").write_text(json.dumps(made.facts))
     shapes = {"in_shape": (8, 8), "out_shape": (4, 4)}
-    found = operator(last.alpha, last.norm, **shapes)
-    chosen = {name: getattr(last, name) for name in ("center", "sign", "window", "weighting")}
-    found = replace(found, settings=replace(found.settings, **chosen))
+    chosen = {name: getattr(last, name) for name in ("center", "sign", "window")}
+    found = operator(last.alpha, last.norm, **shapes, **chosen)
+    found = replace(found, settings=replace(found.settings, weighting=last.weighting))
     found.save(path / f"operator-{last.layer}.safetensors")
     return TrainingFolder(path)
 
@@ -51,8 +51,8 @@ def test_what_came_before_is_in_the_name(tmp_path, other, told):
     after = [(FIRST, LAST), (replace(FIRST, **other), LAST)]
     found = labels(*(kept(tmp_path, *pools) for pools in after))
     assert list(found) == [
-        "layer 2, after closed-form, layer 3, alpha 15, l2, seed 0, l2",
-        f"layer 2, after closed-form, layer 3, {told}, seed 0, l2",
+        "layer 2, after closed form, layer 3, alpha 15, l2, seed 0, l2",
+        f"layer 2, after closed form, layer 3, {told}, seed 0, l2",
     ]
 
 

@@ -119,9 +119,9 @@ def test_operators_in_memory_become_a_page(tmp_path):
 def test_errors_stand_beside_the_papers():
     rows = [row(mean=40.27), closed(5, 21.98), closed(5, -18.3, LESS), closed(5, 2e-4, P_VALUE)]
     found = Page(make_page([RunSummary("t", rows=tuple(rows))]))
-    assert "closed-form 3 5 l1 21.98 ± 0.50 21.56 ± 0.53" in found.words
+    assert "closed form 3 5 l1 21.98 ± 0.50 21.56 ± 0.53" in found.words
     assert "\N{MINUS SIGN}18.30 ± 0.50" in found.words and "0.0002" in found.words
-    assert "of cnn on svhn-reduced" in found.words
+    assert "of CNN on reduced SVHN" in found.words
     chart = found.data["charts"]["errors"]
     assert chart["lines"][0]["paper"]["mean"] == 32.53
     assert [line["mean"] for line in chart["lines"]] == [40.27, 21.98]
@@ -138,7 +138,7 @@ def test_means_that_are_no_numbers_are_told_and_not_drawn():
     looks = [closed(a, mean, VALIDATION) for a, mean in ((5, nan), (25, 3.0), (100, 4.0))]
     rows = (row(mean=nan), row(mean=2.0, pooling="sgd"))
     found = Page(make_page([RunSummary("t", rows=rows, selection=tuple(looks))]))
-    assert "baseline nan" in found.words
+    assert "strided convolution nan" in found.words
     assert [line["mean"] for line in found.data["charts"]["errors"]["lines"]] == [2.0]
     (series,) = found.data["charts"]["alpha"]["series"]
     assert [point[:2] for point in series["points"]] == [[25.0, 3.0], [100.0, 4.0]]
@@ -157,7 +157,7 @@ def test_the_search_is_drawn_over_alpha_by_layer_and_norm():
         make_page([RunSummary("t", selection=(replace(brief, epochs="3"), *looks, *late))])
     )
     (series,) = found.data["charts"]["alpha"]["series"]  # one alpha is not a line
-    assert series["name"] == "closed-form, layer 3, l1"
+    assert series["name"] == "closed form, layer 3, l1"
     assert series["points"] == [[5.0, 29.5, 0.5], [25.0, 27.5, 0.5]]
     assert "Settings of the search: 4" in found.words
 
@@ -165,7 +165,7 @@ def test_the_search_is_drawn_over_alpha_by_layer_and_norm():
 def test_settings_that_differ_in_components_have_a_line_each():
     rows = [closed(a, 30 - a, components=k) for k in ("2", "4") for a in (5, 25)]
     found = Page(make_page([RunSummary("t", rows=tuple(rows))])).data["charts"]
-    names = ["closed-form, layer 3, l1", "closed-form, layer 3, l1, components 4"]
+    names = ["closed form, layer 3, l1", "closed form, layer 3, l1, components 4"]
     assert [each["name"] for each in found["alpha"]["series"]] == names
     assert len({line["name"] for line in found["errors"]["lines"]}) == 4
 
@@ -177,7 +177,7 @@ def test_second_layers_have_lines_that_say_what_came_before():
         for alpha in (5, 25)
     ]
     found = Page(make_page([RunSummary("t", rows=tuple(rows))])).data["charts"]
-    names = [f"closed-form, layer 3 at 15, {first} + 2, l2" for first in ("l1", "l2")]
+    names = [f"closed form, layer 3 at 15, {first} + 2, l2" for first in ("l1", "l2")]
     assert [each["name"] for each in found["alpha"]["series"]] == names
 
 
@@ -209,13 +209,13 @@ def test_runs_stand_side_by_side():
     )
     found = Page(make_page([first, second]))
     assert "2 runs side by side" in found.words
-    assert "A baseline" in found.words and "B baseline" in found.words
+    assert "A strided" in found.words and "B strided" in found.words
     assert "B: x" in found.words
     assert [a["data-explorer"] for _, a in found.tags if "data-explorer" in a] == ["0"]
     differing = [a for t, a in found.tags if t == "tr" and a.get("class") == "differs"]
     assert len(differing) == 1
     names = [line["name"] for line in found.data["charts"]["errors"]["lines"]]
-    assert names == ["A: baseline", "B: baseline"]
+    assert names == ["A: strided convolution", "B: strided convolution"]
 
 
 def test_a_page_about_nothing_is_refused(tmp_path):

@@ -29,7 +29,7 @@ def poolings(lines):
 
 def test_the_best_stands_first_and_the_others_are_compared_with_it_in_pairs():
     found = ranked(row("baseline", *LAST), row("blur", *NEXT), row("sgd", *BEST))
-    assert poolings(found) == ["sgd", "blur", "baseline"]
+    assert poolings(found) == ["P by SGD", "BlurPool", "strided convolution"]
     assert found[0]["behind the best"] == found[0]["p"] == "-"
     for line, values in zip(found[1:], (NEXT, LAST), strict=True):
         gaps = [a - b for a, b in zip(values, BEST, strict=True)]
@@ -44,9 +44,9 @@ def test_a_line_says_where_the_pooling_is_what_it_costs_and_who_measured_it():
     other = replace(size, study="t", mean=9.0)
     first, second = ranked(own, size, other, row("sgd", *NEXT))
     assert first == {
-        "network": "cnn",
-        "data": "svhn",
-        "pooling": "closed-form",
+        "network": "CNN",
+        "data": "SVHN",
+        "pooling": "closed form",
         **place,
         "form": "-",
         "error %": "18.67 +- 0.76",
@@ -69,7 +69,7 @@ def test_a_line_says_where_the_pooling_is_what_it_costs_and_who_measured_it():
 )
 def test_what_cannot_be_paired_with_the_best_is_ranked_without_a_difference(other):
     first, second = ranked(other, row("blur", *BEST))
-    assert poolings([first, second]) == ["blur", "sgd"]
+    assert poolings([first, second]) == ["BlurPool", "P by SGD"]
     assert second["behind the best"] == second["p"] == "-" and second["error %"][:2] == "19"
 
 
@@ -90,16 +90,16 @@ def test_each_network_data_set_length_and_batch_size_has_its_own_best():
         rows += [row("baseline", *LAST, **column), row("sgd", *NEXT, **column)]
     rows += [row("baseline", *LAST, epochs="15"), row("sgd", *NEXT, epochs="15")]
     found = ranked(*rows)
-    assert poolings(found) == 5 * ["sgd", "baseline"]
+    assert poolings(found) == 5 * ["P by SGD", "strided convolution"]
     assert [line["p"] == "-" for line in found] == 5 * [True, False]
-    assert [line["network"] for line in found] == [*2 * ["cnn"], *2 * ["resnet18"], *6 * ["cnn"]]
+    assert [line["network"] for line in found] == [*2 * ["CNN"], *2 * ["ResNet-18"], *6 * ["CNN"]]
 
 
 def test_a_baseline_of_several_studies_stands_once_and_is_paired_with_the_best():
     shared = row("baseline", *LAST)
     fewer = row("baseline", *LAST[:2], study="few", seeds="0-1")
     found = ranked(fewer, shared, replace(shared, study="t"), row("sgd", *BEST, study="t"))
-    assert poolings(found) == ["sgd", "baseline"]
+    assert poolings(found) == ["P by SGD", "strided convolution"]
     assert (found[1]["n"], found[1]["study"]) == ("3", "s") and found[1]["p"] != "-"
 
 
@@ -115,4 +115,4 @@ def test_rows_without_a_test_error_are_refused():
 
 def test_what_is_no_number_is_not_the_best():
     found = ranked(row("max", math.nan, seeds="0"), row("baseline", *LAST), row("sgd", *BEST))
-    assert poolings(found) == ["sgd", "baseline", "max"]
+    assert poolings(found) == ["P by SGD", "strided convolution", "max"]

@@ -22,9 +22,9 @@ def bars(axes):
 
 
 def test_bars_reach_from_the_baseline_to_the_ratio():
-    figure = ratio_figure({"closed-form": OURS}, GROUPS)
+    figure = ratio_figure({"closed form": OURS}, GROUPS)
     for axes, names in zip(figure.axes, GROUPS.values(), strict=True):
-        assert bars(axes)["closed-form"] == pytest.approx([OURS[name] for name in names])
+        assert bars(axes)["closed form"] == pytest.approx([OURS[name] for name in names])
         starts = {bar.get_x() for bar in axes.containers[0]}
         assert starts == {100.0}
         labels = [text.get_text() for text in axes.get_yticklabels()]
@@ -50,10 +50,10 @@ def test_the_papers_ratios_are_diamonds():
 
 
 def test_a_group_without_any_ratio_is_left_out():
-    figure = ratio_figure({"closed-form": {"fog": 91.0}}, GROUPS)
+    figure = ratio_figure({"closed form": {"fog": 91.0}}, GROUPS)
     assert [axes.get_title() for axes in figure.axes] == ["non-geometric: 1 of 1 below 100"]
     with pytest.raises(ValueError, match="wanted some of the groups: zoom_blur, glass_blur, fog"):
-        ratio_figure({"closed-form": {"rain": 91.0}}, GROUPS)
+        ratio_figure({"closed form": {"rain": 91.0}}, GROUPS)
 
 
 def test_ratios_are_read_from_rows_by_network():
@@ -65,30 +65,30 @@ def test_ratios_are_read_from_rows_by_network():
         replace(usual, metric="error %, fog, severity 1", mean=12.0),
         replace(usual, metric="CE %, fog", mean=95.0, layer="2"),
     ]
-    assert read_ratios(rows) == {"closed-form, layer 3": {"fog": 91.0}} | {
-        "closed-form, layer 2": {"fog": 95.0}
+    assert read_ratios(rows) == {"closed form, layer 3": {"fog": 91.0}} | {
+        "closed form, layer 2": {"fog": 95.0}
     }
-    assert read_ratios(rows, "flip rate %") == {"closed-form": {"fog": 70.0}}
+    assert read_ratios(rows, "flip rate %") == {"closed form": {"fog": 70.0}}
 
 
 def test_networks_that_differ_in_components_alone_are_two():
     usual = Row("robustness", "CE %, fog", 91.0, 0.0, 5, "cnn", "cifar10", "closed-form", "3")
     rows = [replace(usual, components="2"), replace(usual, components="4", mean=95.0)]
     assert read_ratios(rows) == {
-        "closed-form, components 2": {"fog": 91.0},
-        "closed-form, components 4": {"fog": 95.0},
+        "closed form, components 2": {"fog": 91.0},
+        "closed form, components 4": {"fog": 95.0},
     }
     # As many at every layer is nothing to tell.
     rows[1] = replace(rows[1], layer="3, 2", components="2, 2")
-    assert list(read_ratios(rows)) == ["closed-form, layer 3", "closed-form, layer 3, 2"]
+    assert list(read_ratios(rows)) == ["closed form, layer 3", "closed form, layer 3, 2"]
 
 
 def test_a_network_of_two_studies_is_told_with_its_study_unless_it_is_the_same():
     row = Row("one", "CE %, fog", 91.0, 0.0, 5, "cnn", "cifar10", "closed-form", "3")
-    assert list(read_ratios([row, replace(row, study="two")])) == ["closed-form"]
+    assert list(read_ratios([row, replace(row, study="two")])) == ["closed form"]
     assert read_ratios([row, replace(row, study="two", mean=95.0)]) == {
-        "closed-form, one": {"fog": 91.0},
-        "closed-form, two": {"fog": 95.0},
+        "closed form, one": {"fog": 91.0},
+        "closed form, two": {"fog": 95.0},
     }
 
 

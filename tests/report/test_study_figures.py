@@ -44,7 +44,7 @@ def test_each_layer_and_norm_is_a_line_with_its_means_and_spreads():
             name = f"layer {layer}, {norm}"
             assert lines.pop(name) == [(float(each.alpha), each.mean) for each in own]
             np.testing.assert_allclose(bars[name], [each.std for each in own])
-    level = lines.pop("baseline")
+    level = lines.pop("strided convolution")
     assert {y for _, y in level} == {39.0} and not lines
 
 
@@ -166,8 +166,8 @@ def shares(pooling, *means, **columns):
 def test_each_pooling_is_a_line_over_the_share_of_images():
     rows = [*shares("baseline", 39.0, 20.0, 10.0), *shares("closed-form", 21.0, 15.0, 9.5)]
     (axes,) = images_figure(rows).axes
-    assert points(axes)["baseline"] == [(5.0, 39.0), (20.0, 20.0), (100.0, 10.0)]
-    assert points(axes)["closed-form"] == [(5.0, 21.0), (20.0, 15.0), (100.0, 9.5)]
+    assert points(axes)["strided convolution"] == [(5.0, 39.0), (20.0, 20.0), (100.0, 10.0)]
+    assert points(axes)["closed form"] == [(5.0, 21.0), (20.0, 15.0), (100.0, 9.5)]
     assert "%" in axes.get_xlabel() and axes.get_yscale() == "log"
     (near,) = images_figure(shares("baseline", 12.0, 11.0, 10.0)).axes
     assert near.get_yscale() == "linear"
@@ -175,7 +175,7 @@ def test_each_pooling_is_a_line_over_the_share_of_images():
 
 def test_with_their_number_known_images_are_counted():
     figure = images_figure(shares("baseline", 39.0, 20.0, 10.0), {"svhn": 73257})
-    assert [x for x, _ in points(figure.axes[0])["baseline"]] == [3663, 14651, 73257]
+    assert [x for x, _ in points(figure.axes[0])["strided convolution"]] == [3663, 14651, 73257]
     assert figure.axes[0].get_xlabel() == "training images"
     assert_legible(figure)
 
@@ -185,8 +185,8 @@ def test_a_pooling_in_two_places_at_once_is_two_lines():
     rows += [replace(each, layer="2", mean=each.mean + 1) for each in rows]
     (axes,) = images_figure(rows).axes
     assert list(points(axes)) == [
-        "closed-form, layer 3, alpha 25, l2",
-        "closed-form, layer 2, alpha 25, l2",
+        "closed form, layer 3, alpha 25, l2",
+        "closed form, layer 2, alpha 25, l2",
     ]
 
 
@@ -195,7 +195,7 @@ def test_a_pooling_with_two_numbers_of_components_or_placements_is_two_lines():
     more = [replace(each, components="4", mean=each.mean + 1) for each in rows]
     (axes,) = images_figure([*rows, *more]).axes
     lines = points(axes)
-    usual = "closed-form, layer 3, alpha 25, l2"
+    usual = "closed form, layer 3, alpha 25, l2"
     assert list(lines) == [f"{usual}, components 2", f"{usual}, components 4"]
     assert [y for _, y in lines[f"{usual}, components 4"]] == [22.0, 16.0, 10.5]
     more = [replace(each, placement="before") for each in rows]
@@ -207,7 +207,7 @@ def test_where_each_share_chose_its_own_place_a_pooling_is_one_line():
     rows = shares("closed-form", 21.0, 15.0, 9.5)
     rows[1] = replace(rows[1], layer="2", alpha="400")
     (axes,) = images_figure(rows).axes
-    assert len(points(axes)["closed-form"]) == 3
+    assert len(points(axes)["closed form"]) == 3
 
 
 def test_data_of_one_size_only_is_refused():

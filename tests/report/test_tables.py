@@ -45,9 +45,9 @@ def test_a_line_has_the_error_the_papers_the_gain_and_the_costs():
     assert (base["error %"], base["paper"]) == ("10.50 +- 0.50", "10.68 +- 0.43")
     assert base["less baseline"] == base["p"] == base["layer"] == base["s"] == "-"
     assert found == {
-        "network": "cnn",
-        "data": "svhn",
-        "pooling": "closed-form",
+        "network": "CNN",
+        "data": "SVHN",
+        "pooling": "closed form",
         "layer": "2",
         "placement": "-",
         "form": "-",

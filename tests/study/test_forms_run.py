@@ -149,12 +149,12 @@ def test_page_and_figures_tell_the_lines_apart(cnn):
     ):
         assert len(labels) == len(set(labels)) >= 6, labels
     text = Page(make_page([account])).words
-    assert "after-activation" in text and "beside blur" in text
+    assert "after-activation" in text and "beside BlurPool" in text
     rows = [*cnn.tables.rows, *cnn.tables.selection]
     panels = alpha_figure(rows, VALIDATION).axes
     assert sorted(axes.get_title() for axes in panels) == [
-        "closed-form, mix",
-        "closed-form, window 2, after",
+        "closed form, mix",
+        "closed form, window 2, after",
     ]
     assert all(len(own) == 2 for axes in panels for own in points(axes).values())
     (axes,) = poolings_figure(cnn.tables.rows).axes

@@ -11,6 +11,7 @@ import typer
 
 from foveapool._io import read_json
 from foveapool.cli.options import user_errors
+from foveapool.labels import label_cell
 from foveapool.records import ERROR, VALIDATION, Row, read_rows
 from foveapool.report.tables import (
     claims_table,
@@ -106,7 +107,7 @@ def describe_diverged(rows: Iterable[Row]) -> list[str]:
     """A line for each error that holds trainings which came to no numbers."""
     lines = []
     for row in (row for row in latest_rows(rows) if row.metric == DIVERGED):
-        where = " at layer ".join(filter(None, (row.pooling, row.layer)))
+        where = " at layer ".join(filter(None, (label_cell("pooling", row.pooling), row.layer)))
         text = f"{where}: {row.mean:g} of {row.n} trainings diverged"
         lines.append(f"{text}, which its error counts as all wrong")
     return lines

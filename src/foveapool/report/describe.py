@@ -14,11 +14,13 @@ from foveapool._io import parse_json, read_json, read_text
 from foveapool._stored_names import from_stored
 from foveapool.labels import (
     BASELINE,
+    POOLINGS,
     REPLACE,
     Facts,
     default_components,
     format_alpha,
     get_placement,
+    label_cell,
     list_unusual,
 )
 from foveapool.report.run_summary import Curve
@@ -86,7 +88,7 @@ def describe_training(facts: Facts) -> str:
 
     >>> pool = {"pooling": "closed-form", "layer": 3, "alpha": 25.0, "norm": "l2", "components": 4}
     >>> describe_training({"setting": {"pools": [pool], "placement": "before"}})
-    'closed-form, layer 3, alpha 25, l2, components 4, before'
+    'closed form, layer 3, alpha 25, l2, components 4, before'
     """
     setting, recipe = facts["setting"], facts.get("recipe", {})
     placements = [get_placement(setting, pool) for pool in setting["pools"]]
@@ -95,7 +97,7 @@ def describe_training(facts: Facts) -> str:
         {**pool, "placement": None if agree else placement}
         for pool, placement in zip(setting["pools"], placements, strict=True)
     ]
-    words = [describe_poolings(pools) or BASELINE]
+    words = [describe_poolings(pools) or POOLINGS[BASELINE]]
     if agree and (setting.get("placement") or any(p.get("placement") for p in setting["pools"])):
         words.append(placements[0])
     if "pooling_rate" in recipe:
@@ -119,7 +121,7 @@ def describe_poolings(pools: Sequence[Facts]) -> str:
 
 
 def _describe_pooling(pool: Facts, named: bool) -> str:
-    words = [str(pool["pooling"])] if named else []
+    words = [label_cell("pooling", str(pool["pooling"]))] if named else []
     words.append(f"layer {pool['layer']}")
     if pool.get("form", REPLACE) != REPLACE:
         words.append(str(pool["form"]))
@@ -144,10 +146,21 @@ def describe_data(facts: Facts) -> Pairs:
     if data := facts.get("data"):
         options = _describe_options(data)
         share = [f"{100 * data['share']:g} % of it"] if data.get("share") else []
-        told.append(("data", ", ".join([data["name"], *share, *options, f"seed {data['seed']}"])))
+        told.append(
+            (
+                "data",
+                ", ".join(
+                    [label_cell("data", data["name"]), *share, *options, f"seed {data['seed']}"]
+                ),
+            )
+        )
     if network := facts.get("setting") or facts.get("network"):
         options = _describe_options(network)
-        words = [str(network["network"]), f"width {network['width']}", *options]
+        words = [
+            label_cell("network", str(network["network"])),
+            f"width {network['width']}",
+            *options,
+        ]
         if network.get("placement"):
             words.append(f"placement {network['placement']}")
         told.append(("network", ", ".join(words)))

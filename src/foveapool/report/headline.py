@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from foveapool.labels import BASELINE
+from foveapool.labels import BASELINE, CLOSED_FORM
 from foveapool.records import ERROR, Row
 from foveapool.report.markup import Markup, make_element
 from foveapool.report.page_sections import (
@@ -14,6 +14,7 @@ from foveapool.report.page_sections import (
     Named,
     describe_setting,
     draw_errors_chart,
+    label_training,
     make_figure,
 )
 from foveapool.report.run_summary import Family, RunSummary
@@ -23,7 +24,6 @@ from foveapool.statistics import compare_pairs
 CERTAIN = 0.05  # two errors whose p is above it are not told apart
 MOST_LINES = 5  # of the chart beside the words; a run of more settings has a chart of all below
 
-_CLOSED_FORM = "closed-form"  # and closed-form-trained
 _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 _GLOSSARY = {
     "Pooling": "makes a map smaller: each place of the output is a weighted sum over the input "
@@ -127,7 +127,7 @@ def _choose_group(errors: Sequence[Row]) -> list[Row]:
 
 
 def _is_closed(row: Row) -> bool:
-    return row.pooling.startswith(_CLOSED_FORM)
+    return row.pooling.startswith(CLOSED_FORM)  # trained or not
 
 
 def _compare_errors(own: Sequence[Row], all_errors: int) -> Headline:
@@ -140,7 +140,7 @@ def _compare_errors(own: Sequence[Row], all_errors: int) -> Headline:
     rivals = [row for row in own if row.pooling != BASELINE and not _is_closed(row)]
     best, rival = _lowest(closed), _lowest(rivals)
     main = best or rival
-    where = f"{own[0].network} on {own[0].data}" if own[0].network and own[0].data else "test set"
+    where = label_training(own[0]) if own[0].network and own[0].data else "test set"
     if base is None or main is None:
         only = main or base
         assert only is not None  # a group has a row

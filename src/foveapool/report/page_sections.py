@@ -7,7 +7,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from foveapool.labels import alpha_unit, default_components, form, last_alpha, last_norm, where
+from foveapool.labels import (
+    alpha_unit,
+    default_components,
+    form,
+    label_cell,
+    last_alpha,
+    last_norm,
+    where,
+)
 from foveapool.records import ERROR, LESS, P_VALUE, VALIDATION, Row
 from foveapool.report.markup import (
     Markup,
@@ -231,18 +239,31 @@ def describe_setting(row: Row) -> str:
     """A row's setting in words.
 
     >>> describe_setting(Row("s", ERROR, 20.0, 1.0, 5, pooling="closed-form", layer="3", norm="l1"))
-    'closed-form, layer 3, l1'
+    'closed form, layer 3, l1'
     >>> mixed = dict(form="mix", components="9")
     >>> describe_setting(Row("s", ERROR, 20.0, 1.0, 5, pooling="sgd", layer="3", **mixed))
-    'sgd, layer 3, mix'
+    'P by SGD, layer 3, mix'
     """
-    words = [row.pooling, f"layer {row.layer}" if row.layer else "", row.placement]
+    words = [
+        label_cell("pooling", row.pooling),
+        f"layer {row.layer}" if row.layer else "",
+        row.placement,
+    ]
     words.append(form(row))
     words += [f"alpha {row.alpha}" if row.alpha else "", row.norm]
     usual = default_components({"pooling": row.pooling.split(", ")[0], "form": row.form})
     if set(row.components.split(", ")) - {"", str(usual)}:
         words.append(f"components {row.components}")
     return ", ".join(word for word in words if word)
+
+
+def label_training(row: Row) -> str:
+    """The network of a row on its data.
+
+    >>> label_training(Row("s", ERROR, 20.0, 1.0, 5, network="cnn", data="cifar10"))
+    'CNN on CIFAR-10'
+    """
+    return f"{label_cell('network', row.network)} on {label_cell('data', row.data)}"
 
 
 def draw_errors_chart(accounts: Sequence[tuple[str, RunSummary]]) -> Chart | None:
@@ -254,7 +275,7 @@ def draw_errors_chart(accounts: Sequence[tuple[str, RunSummary]]) -> Chart | Non
         for row in rows:
             replaces = not form(row)  # as in the paper
             paper = get_paper_error(row.network, row.data, row.pooling) if replaces else None
-            where = f"{row.network} on {row.data}: " if several else ""
+            where = f"{label_training(row)}: " if several else ""
             lines.append(
                 {
                     "name": name + where + describe_setting(row),

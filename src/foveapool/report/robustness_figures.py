@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from foveapool.labels import apart, components, form
+from foveapool.labels import apart, components, form, label_cell
 from foveapool.records import CE, Row
 from foveapool.report.style import (
     COLORS,
@@ -106,7 +106,8 @@ def read_ratios(rows: Iterable[Row], what: str = CE) -> dict[str, dict[str, floa
     varies = [len(set(words)) > 1 for words in zip(*map(_words, own), strict=True)]
 
     def name(row: Row) -> str:
-        told = [w for w, told in zip(_words(row), varies, strict=True) if told or w == row.pooling]
+        pooling = label_cell("pooling", row.pooling)
+        told = [w for w, told in zip(_words(row), varies, strict=True) if told or w == pooling]
         return ", ".join(filter(None, told))
 
     found: dict[str, dict[str, float]] = {}
@@ -118,9 +119,9 @@ def read_ratios(rows: Iterable[Row], what: str = CE) -> dict[str, dict[str, floa
 def _words(row: Row) -> tuple[str, ...]:
     """A row's setting, a word for each of its choices."""
     return (
-        row.network,
-        row.data,
-        row.pooling,
+        label_cell("network", row.network),
+        label_cell("data", row.data),
+        label_cell("pooling", row.pooling),
         row.layer and f"layer {row.layer}",
         row.placement,
         form(row),

@@ -10,7 +10,18 @@ from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from foveapool.labels import alpha_unit, apart, components, form, last_alpha, last_norm, where
+from foveapool.labels import (
+    BASELINE,
+    POOLINGS,
+    alpha_unit,
+    apart,
+    components,
+    form,
+    label_cell,
+    last_alpha,
+    last_norm,
+    where,
+)
 from foveapool.records import ERROR, VALIDATION, Row
 from foveapool.report.run_summary import Curve
 from foveapool.report.style import (
@@ -32,7 +43,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-BASELINE = "baseline"
 _NORMS = ("l2", "l1")
 _SHARE = re.compile(r"(?P<name>.+), (?P<percent>[0-9.]+) %")
 
@@ -96,7 +106,7 @@ def images_figure(
     own = distinct_rows(select_metric(rows, ERROR))
     panels: dict[tuple[str, ...], list[Row]] = {}
     for row in own:
-        panels.setdefault((row.network, parse_share(row)[0]), []).append(row)
+        panels.setdefault((_network(row), label_cell("data", parse_share(row)[0])), []).append(row)
     panels = {key: rows for key, rows in panels.items() if len({parse_share(r) for r in rows}) > 1}
     if not panels:
         raise ValueError(
@@ -145,7 +155,7 @@ def _panel(row: Row) -> tuple[str, ...]:
 
 def _without_unit(row: Row) -> tuple[str, ...]:
     """A panel, but for the unit of alpha: "auto" has none."""
-    return (row.network, row.data, row.pooling, row.placement, form(row), components(row))
+    return (_network(row), _data(row), _pooling(row), row.placement, form(row), components(row))
 
 
 def _by_layer_and_norm(rows: Sequence[Row], places: Mapping[Row, str]) -> list[_Series]:
@@ -191,10 +201,22 @@ def _levels(axes: Axes, like: Row, rows: Sequence[Row]) -> None:
     for row in rows:
         same = (row.network, row.data) == (like.network, like.data)
         if same and row.pooling == BASELINE:
-            axes.axhline(row.mean, color="0.4", linestyle=(0, (6, 2)), label=BASELINE)
+            axes.axhline(row.mean, color="0.4", linestyle=(0, (6, 2)), label=POOLINGS[BASELINE])
         elif _without_unit(row) == _without_unit(like) and row.alpha.split(", ")[-1] == "auto":
             name = f"layer {where(row)}, {last_norm(row)}, auto"
             axes.axhline(row.mean, color="0.6", linestyle=(0, (2, 2)), label=name)
+
+
+def _network(row: Row) -> str:
+    return label_cell("network", row.network)
+
+
+def _data(row: Row) -> str:
+    return label_cell("data", row.data)
+
+
+def _pooling(row: Row) -> str:
+    return label_cell("pooling", row.pooling)
 
 
 def parse_share(row: Row) -> tuple[str, float]:
@@ -222,11 +244,11 @@ def _names(rows: Sequence[Row]) -> dict[Row, str]:
 
     def name(row: Row) -> str:
         if row.pooling not in several:
-            return row.pooling
+            return _pooling(row)
         words = [row.layer and f"layer {row.layer}", row.alpha and f"alpha {row.alpha}", row.norm]
         others = enumerate(_rarely_told(row))
         words += [word for number, word in others if (row.pooling, number) in varies]
-        return ", ".join([row.pooling, *filter(None, words)])
+        return ", ".join([_pooling(row), *filter(None, words)])
 
     return apart({row: name(row) for row in rows}, parse_share)
 
@@ -300,7 +322,7 @@ def poolings_figure(rows: Iterable[Row], width: float = COLUMN) -> Figure:
         _draw_lines(tidy_axes(axes), named, layers)
         levels = [row.mean for row in baselines if _training(row) == key[:-1]]
         for number, level in enumerate(levels):
-            name = None if number else BASELINE
+            name = None if number else POOLINGS[BASELINE]
             axes.axvline(level, color="0.4", linestyle=(0, (6, 2)), label=name)
         axes.set_xlabel(ERROR)
         axes.set_title(title)
@@ -312,7 +334,7 @@ def poolings_figure(rows: Iterable[Row], width: float = COLUMN) -> Figure:
 def _training(row: Row) -> tuple[str, ...]:
     """What a pooling shares with the baseline that it is to be compared with."""
     epochs = row.epochs and f"{row.epochs} epochs"
-    return row.network, row.data, epochs, row.batch and f"batch {row.batch}"
+    return _network(row), _data(row), epochs, row.batch and f"batch {row.batch}"
 
 
 def _lines(rows: Sequence[Row]) -> dict[str, list[Row]]:
@@ -328,7 +350,7 @@ def _lines(rows: Sequence[Row]) -> dict[str, list[Row]]:
             for choice, words in _CHOICES.items()
             if len({getattr(each, choice) for each in like}) > 1
         ]
-        found.setdefault(", ".join([row.pooling, *filter(None, told)]), []).append(row)
+        found.setdefault(", ".join([_pooling(row), *filter(None, told)]), []).append(row)
     return found
 
 

@@ -13,7 +13,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from foveapool.labels import REPLACE
+from foveapool.labels import BASELINE, CLOSED_FORM, REPLACE, SGD, label_cell
 from foveapool.records import CE, ERROR, FLIP_RATE, LESS, P_VALUE, VALIDATION, Row
 from foveapool.statistics import compare_pairs, index_by_seed
 from foveapool.tabular import Table
@@ -24,7 +24,6 @@ _APART = ("study", "epochs", "batch")  # what else has errors of its own, in the
 _PAIRED = (LESS, P_VALUE, CE, FLIP_RATE)  # begin what is of two networks, with a baseline's
 _OF_PAPER = ("table1-", "sgd-")  # the studies that follow the paper's procedure
 _KNOWN = "settings-"  # those at settings that are known, the paper's among them
-_BASELINE, _CLOSED, _SGD = "baseline", "closed-form", "sgd"
 
 
 def latest_rows(rows: Iterable[Row]) -> list[Row]:
@@ -56,7 +55,7 @@ def latest_rows(rows: Iterable[Row]) -> list[Row]:
 def _still_true(row: Row, found: Mapping[Key, Row]) -> bool:
     """Whether a difference, its p or a ratio is of the errors found; untold, it may be."""
     nowhere = replace(row, layer="", placement="", form="", alpha="", norm="", components="")
-    plain = setting_key(replace(nowhere, pooling=_BASELINE))
+    plain = setting_key(replace(nowhere, pooling=BASELINE))
     wanted = ((ERROR, *setting_key(row)), (ERROR, *plain), (LESS, *setting_key(row)))
     own, base, less = (found[key].values.split() if key in found else () for key in wanted)
     if not (own and base and less):
@@ -94,6 +93,11 @@ def place_key(row: Row) -> Key:
     return tuple(getattr(row, name) for name in PLACE)
 
 
+def label_column(row: Row, name: str) -> str:
+    """A column of a row for a cell: in the words of readers, and a dash where there is none."""
+    return label_cell(name, getattr(row, name)) or "-"
+
+
 def setting_key(row: Row) -> Key:
     """What has errors of its own: a place with its study, epochs and batch size."""
     return (*(getattr(row, name) for name in _APART), *place_key(row))
@@ -114,9 +118,9 @@ def load_paper_figures() -> dict[str, list[dict[str, Any]]]:
 
 def get_paper_error(network: str, data: str, pooling: str) -> tuple[float, float] | None:
     """The paper's error for a pooling, wherever it put it, and its deviation; None if none."""
-    key = "sgd" if pooling == _SGD else "table1"
-    column = "baseline" if pooling == _BASELINE else "error"
-    if pooling not in (_BASELINE, _CLOSED, _SGD):
+    key = SGD if pooling == SGD else "table1"
+    column = "baseline" if pooling == BASELINE else "error"
+    if pooling not in (BASELINE, CLOSED_FORM, SGD):
         return None
     for each in load_paper_figures()[key]:
         if (each["network"], each["data"]) == (network, data):
@@ -127,11 +131,11 @@ def get_paper_error(network: str, data: str, pooling: str) -> tuple[float, float
 
 def _is_papers(row: Row) -> bool:
     """Whether a setting is the one that the paper chose, or the baseline, which has no choice."""
-    if row.pooling == _BASELINE:
+    if row.pooling == BASELINE:
         return True
     if row.form not in ("", REPLACE):
         return False
-    for each in load_paper_figures()["sgd" if row.pooling == _SGD else "table1"]:
+    for each in load_paper_figures()[SGD if row.pooling == SGD else "table1"]:
         if (each["network"], each["data"]) == (row.network, row.data):
             chosen = (each["layer"], each.get("alpha", ""), each.get("norm", ""))
             return chosen == (row.layer, row.alpha, row.norm)
@@ -164,7 +168,7 @@ def error_table(rows: Iterable[Row], first: Sequence[str] = ()) -> Table:
             paper = get_paper_error(error.network, error.data, error.pooling)
         lines.append(
             (
-                *(getattr(error, name) or "-" for name in (*first, *PLACE)),
+                *(label_column(error, name) for name in (*first, *PLACE)),
                 format_spread(error.mean, error.std),
                 "-" if paper is None else format_spread(*paper),
                 cell(LESS, lambda row: format_spread(row.mean, row.std)),
@@ -186,23 +190,17 @@ def _by_stage(row: Row) -> tuple[str, int, int, float]:
 def selection_table(rows: Iterable[Row]) -> Table:
     """Every setting that a search looked at, the best first."""
     ordered = sorted(latest_rows(rows), key=_by_stage)
+    place = PLACE[2:]  # behind network and data, which a search has one of
     lines = [
         (
             row.study,
-            row.pooling,
-            row.layer,
-            row.placement or "-",
-            row.form or "-",
-            row.alpha or "-",
-            row.norm or "-",
-            row.components or "-",
+            *(label_column(row, name) for name in place),
             row.epochs,
             str(row.n),
             format_spread(row.mean, row.std),
         )
         for row in ordered
     ]
-    place = ("pooling", "layer", "placement", "form", "alpha", "norm", "components")
     return Table(("study", *place, "epochs", "parts", "validation error %"), tuple(lines))
 
 
@@ -222,10 +220,10 @@ class _Figures:
 
 # What the paper counts or says of all rows: which rows, and which pooling is the better one.
 _CLAIMS: tuple[tuple[str, str, str, str], ...] = (
-    ("ResNet: closed form below the baseline", "resnet18", _CLOSED, _BASELINE),
-    ("CNN: closed form below the baseline", "cnn", _CLOSED, _BASELINE),
-    ("closed form below P by SGD", "", _CLOSED, _SGD),
-    ("P by SGD below the baseline", "", _SGD, _BASELINE),
+    ("ResNet: closed form below the baseline", "resnet18", CLOSED_FORM, BASELINE),
+    ("CNN: closed form below the baseline", "cnn", CLOSED_FORM, BASELINE),
+    ("closed form below P by SGD", "", CLOSED_FORM, SGD),
+    ("P by SGD below the baseline", "", SGD, BASELINE),
 )
 
 
@@ -233,7 +231,7 @@ def claims_table(rows: Iterable[Row]) -> Table:
     """The paper's claims over its settings, counted for the paper and for ours."""
     paper = []
     for each in load_paper_figures()["table1"]:
-        names = (_BASELINE, _CLOSED, _SGD)
+        names = (BASELINE, CLOSED_FORM, SGD)
         found = {name: get_paper_error(each["network"], each["data"], name) for name in names}
         errors = {name: error[0] for name, error in found.items() if error is not None}
         paper.append(_Figures(each["network"], errors))
@@ -291,7 +289,7 @@ def ranking_table(rows: Iterable[Row]) -> Table:
             size = sizes.get(setting_key(row))
             lines.append(
                 (
-                    *(each or "-" for each in place_key(row)),
+                    *(label_column(row, name) for name in PLACE),
                     format_spread(row.mean, row.std),
                     *_behind(row, ranked[0]),
                     str(row.n),

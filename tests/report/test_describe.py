@@ -15,35 +15,40 @@ POOL = Pool("closed-form", 3)
 RECIPE, SVHN = Recipe("sgd", 0.1, 2), Source("svhn")
 
 
+def describe(setting, recipe=RECIPE, source=SVHN):
+    return describe_training(TrainingSpec(setting, source, recipe, 0).facts)
+
+
 def words(pool=POOL, recipe=RECIPE, source=SVHN, **setting):
-    return describe_training(TrainingSpec(Setting((pool,), **setting), source, recipe, 0).facts)
+    return describe(Setting((pool,), **setting), recipe, source)
 
 
 def test_what_goes_without_saying_is_not_said():
-    assert words() == "closed-form, layer 3, alpha auto, l2"
-    assert describe_training(TrainingSpec(Setting(), SVHN, RECIPE, 0).facts) == "baseline"
+    assert words() == "closed form, layer 3, alpha auto, l2"
+    assert describe(Setting()) == "strided convolution"
 
 
 def test_layers_of_one_pooling_name_it_once():
     pools = (POOL, replace(POOL, layer=2, alpha=65, norm="l1"))
-    two = describe_training(TrainingSpec(Setting(pools), SVHN, RECIPE, 0).facts)
-    assert two == "closed-form, layer 3, alpha auto, l2; layer 2, alpha 65, l1"
+    two = describe(Setting(pools))
+    assert two == "closed form, layer 3, alpha auto, l2; layer 2, alpha 65, l1"
     pools = (POOL, Pool("average", 2, form="replace"))
-    other = describe_training(TrainingSpec(Setting(pools), SVHN, RECIPE, 0).facts)
-    assert other == "closed-form, layer 3, alpha auto, l2; average, layer 2"
+    other = describe(Setting(pools))
+    assert other == "closed form, layer 3, alpha auto, l2; average, layer 2"
 
 
 def test_a_form_that_keeps_the_convolution_and_placements_that_differ_are_told_by_layer():
     pools = (Pool("blur", 1), Pool("closed-form", 3, form="mix"))
-    told = "blur, layer 1, after-activation; closed-form, layer 3, mix, alpha auto, l2"
-    assert describe_training(TrainingSpec(Setting(pools), SVHN, RECIPE, 0).facts) == told
+    told = "BlurPool, layer 1, after-activation; closed form, layer 3, mix, alpha auto, l2"
+    assert describe(Setting(pools)) == told
     resnet = Setting(pools, "resnet18", placement="main")
-    assert describe_training(TrainingSpec(resnet, SVHN, RECIPE, 0).facts) == f"{told}, main"
+    assert describe(resnet) == f"{told}, main"
     pools = (pools[0], replace(pools[1], placement="shortcut"))
-    apart = describe_training(TrainingSpec(Setting(pools, "resnet18"), SVHN, RECIPE, 0).facts)
-    assert apart == (
-        "blur, layer 1, after-activation, both; closed-form, layer 3, mix, shortcut, alpha auto, l2"
-    )
+    apart = describe(Setting(pools, "resnet18"))
+    assert apart.split("; ") == [
+        "BlurPool, layer 1, after-activation, both",
+        "closed form, layer 3, mix, shortcut, alpha auto, l2",
+    ]
 
 
 @pytest.mark.parametrize("choice", [{"components": 4}, *UNUSUAL])
