@@ -101,7 +101,9 @@ def _dry_run(pooling: nn.Module, layer: int, shape: tuple[int, ...]) -> tuple[in
         raise ValueError(f"poolings[{layer}]: got {type(pooling).__name__}, wanted an nn.Module")
     # A copy, since a forward pass may change what a module remembers.
     probe = copy.deepcopy(pooling).eval()
-    own = next((t for t in (*probe.parameters(), *probe.buffers())), torch.zeros(()))
+    # Buffers may be places of numbers, which maps are not.
+    numbers = (t for t in (*probe.parameters(), *probe.buffers()) if t.is_floating_point())
+    own = next(numbers, torch.zeros(()))
     try:
         with torch.no_grad():
             return tuple(probe(torch.zeros(shape, device=own.device, dtype=own.dtype)).shape)
