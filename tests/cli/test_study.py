@@ -93,7 +93,7 @@ def test_trainings_that_diverged_are_told_of_below_the_table(preset, tmp_path):
         "strided convolution: 2 of 2 trainings diverged, which its error counts as all"
         in done.stderr
     )
-    assert "closed-form at layer 3: 2 of 2 trainings diverged" in done.stderr
+    assert "closed form at layer 3: 2 of 2 trainings diverged" in done.stderr
 
 
 def test_values_set_on_the_command_line_stand_over_the_preset(preset, tmp_path, no_training):
