@@ -144,11 +144,19 @@ def test_a_module_that_is_not_there_is_one_line():
     assert "absent cannot be loaded: ModuleNotFoundError: No module named 'absent'" in done.stderr
 
 
-def test_a_run_is_trained_and_fitted_from_its_folder(tmp_path, monkeypatch):
-    small = load_data("street-digits", train_size=160, test_size=20)
+@pytest.fixture
+def few_digits(monkeypatch):
+    """Few images under whatever name is asked for."""
+    few = load_data("street-digits", train_size=160, test_size=20)
     spec._load_source.cache_clear()
     for module in (spec, train):
-        monkeypatch.setattr(module, "load_data", lambda *words: small)
+        monkeypatch.setattr(module, "load_data", lambda *words: few)
+    yield
+    spec._load_source.cache_clear()
+
+
+@pytest.mark.usefixtures("few_digits")
+def test_a_run_is_trained_and_fitted_from_its_folder(tmp_path):
     run, runner = tmp_path / "run", CliRunner()
     words = ["cnn", "street-digits", "--out", str(run), "--epochs", "1", "--batch-size", "32"]
     done = runner.invoke(application(), ["train", *words, "--width", "4", "--device", "cpu"])

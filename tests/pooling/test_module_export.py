@@ -12,7 +12,9 @@ import torch
 from safetensors.torch import load_model, save_model
 from torch import Tensor, nn
 
+from foveapool import BASELINES, baseline_pooling, replace
 from foveapool.pooling.functional import linear_pool2d
+from foveapool.pooling.mixing import ChannelMixing, MixingPool2d
 from foveapool.pooling.module import LinearPool2d
 
 IN_SHAPE, OUT_SHAPE = (4, 6), (2, 3)
@@ -230,3 +232,28 @@ def test_the_older_exporter_writes_onnx_too(tmp_path: Path):
     torch.onnx.export(pool, (maps,), path, dynamo=False, input_names=["x"])
     (pooled,) = onnxruntime.InferenceSession(path).run(None, {"x": maps.numpy()})
     torch.testing.assert_close(torch.from_numpy(pooled), pool(maps), rtol=1e-5, atol=1e-5)
+
+
+SCRIPTED = {
+    "linear": lambda: random_pool(),
+    "mixing": lambda: MixingPool2d(random_pool(), ChannelMixing(3, 4, 2)),
+    "deep": lambda: nn.Sequential(nn.ReLU(), nn.Sequential(random_pool())),
+    **{name: lambda name=name: baseline_pooling(name, 3, (8, 8), (4, 4)) for name in BASELINES},
+}
+
+
+@pytest.mark.parametrize("name", SCRIPTED)
+def test_torchscript_is_refused_by_name(name):
+    with pytest.raises(ValueError, match=r"got a \w+, which TorchScript .* torch\.export\.export"):
+        torch.jit.script(SCRIPTED[name]())
+
+
+def test_a_replaced_network_is_not_scripted_but_exported_and_traced():
+    model = nn.Sequential(nn.Conv2d(3, 6, 2, 2)).eval()
+    replace(model, {"0": random_pool()})
+    maps = random_maps(2)
+    with pytest.raises(ValueError, match=r"got a PooledLayer, which TorchScript"):
+        torch.jit.script(model)
+    wanted = model(maps)
+    assert torch.equal(torch.export.export(model, (maps,)).module()(maps), wanted)
+    assert torch.equal(torch.jit.trace(model, maps)(maps), wanted)

@@ -14,10 +14,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from foveapool.pooling.functional import linear_pool2d
+from foveapool.pooling.layer import Layer
 from foveapool.pooling.module import LinearPool2d
 
 
-class ChannelMixing(nn.Module):
+class ChannelMixing(Layer):
     """A 1 x 1 convolution over the k C channels that a pooling with k components gives.
 
     `weight` (out_channels, components, in_channels / groups) has an axis for the components: with
@@ -110,7 +111,7 @@ class ChannelMixing(nn.Module):
         )
 
 
-class MixingPool2d(nn.Module):
+class MixingPool2d(Layer):
     """A pooling and the mixing behind it, as one layer (B, C, H, W) -> (B, out_channels, H', W').
 
     Args:

@@ -25,6 +25,7 @@ from foveapool.pooling.grid import (
     windows,
     write_out,
 )
+from foveapool.pooling.layer import Layer
 from foveapool.pooling.windowed import Tiling, pool_windowed
 
 
@@ -47,7 +48,7 @@ def default_window(fitted_for: str | None, stride: int) -> int | None:
     return stride if (fitted_for or "").startswith("after") else None
 
 
-class LinearPool2d(nn.Module):
+class LinearPool2d(Layer):
     """Pools every channel of (B, C, H, W) maps by one spatially varying matrix (k, M, N).
 
     With a `window` it has the weights inside it alone, (k, M, n), in `weight` too, and pools by

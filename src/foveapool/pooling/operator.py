@@ -78,6 +78,8 @@ class PoolingOperator:
         >>> operator = solve_pooling(scatter, (4, 4), alpha=25.0)
         >>> operator
         PoolingOperator((8, 8) -> (4, 4), components=2, alpha=25, l2)
+        >>> operator.alpha, operator.norm
+        (25.0, 'l2')
         >>> operator.radius().shape, operator.gain().shape, operator.components
         (torch.Size([2, 16]), torch.Size([2, 16]), 2)
         >>> operator.module()(torch.randn(1, 3, 8, 8)).shape
@@ -109,6 +111,16 @@ class PoolingOperator:
     def components(self) -> int:
         """How many maps each channel is pooled to."""
         return self.rows.shape[0]
+
+    @property
+    def alpha(self) -> float:
+        """The weight of locality that it was solved with, in the unit of `settings`."""
+        return self.settings.alpha
+
+    @property
+    def norm(self) -> str:
+        """The norm in which each row has length one, "l1" or "l2"."""
+        return self.settings.norm
 
     @property
     def _index(self) -> Tensor | None:

@@ -95,7 +95,11 @@ def find_targets(
     first = {module: name for name, module in model.named_modules()}
     wanted = set()
     for key in keys:
-        names = {first[model.get_submodule(name)] for name in match_layers(model, key)}
+        try:
+            names = {first[model.get_submodule(name)] for name in match_layers(model, key)}
+        except ValueError as error:
+            shrinking = f"these shrink a map: {list(found)}" if found else "no layer shrinks a map"
+            raise ValueError(f"{error}; {shrinking}") from error
         if not names & set(found):
             if any(isinstance(model.get_submodule(name), PooledLayer) for name in names):
                 raise ValueError(f"layer: got {key!r}, replaced already; call restore(model) first")

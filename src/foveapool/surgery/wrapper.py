@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from foveapool.pooling.functional import linear_pool2d
+from foveapool.pooling.layer import Layer
 from foveapool.pooling.mixing import ChannelMixing, MixingPool2d, pool_and_mix
 from foveapool.pooling.module import LinearPool2d
 from foveapool.surgery.forward import get_version
@@ -127,7 +128,7 @@ for _name in _OPERATORS:
     setattr(TypeAndDevice, f"__{_name}__", lambda *_: _refuse("the numbers of `weight`"))
 
 
-class PooledLayer(nn.Module):
+class PooledLayer(Layer):
     """Pools in the place of `original`, which is kept aside for `restore`.
 
     Mode `replace`: the pooling instead of the layer; a 1x1 convolution `project` follows where the

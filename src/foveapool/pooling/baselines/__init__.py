@@ -35,6 +35,7 @@ from foveapool.pooling.baselines.convolutions import (
 )
 from foveapool.pooling.baselines.polyphase import AdaptivePolyphasePool, LearnedPolyphasePool
 from foveapool.pooling.baselines.spectral import DiffStridePool, SpectralPool
+from foveapool.pooling.layer import Layer
 from foveapool.pooling.module import LinearPool2d
 
 
@@ -48,7 +49,7 @@ def sgd_pool(
     return pool
 
 
-class LocalSgdPool(nn.Module):
+class LocalSgdPool(Layer):
     """`sgd_pool` with the locality penalty of the closed form, for a training loop to add.
 
     `penalty()` is `alpha * sum(c * P**2)`, c the squared distance of each input place from the

@@ -13,6 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from foveapool.pooling.layer import Layer
+
 
 def block_shape(in_shape: Sequence[int], out_shape: Sequence[int]) -> tuple[int, int]:
     """The block's height and width, ceil(in / out), where every block holds a real pixel."""
@@ -46,7 +48,7 @@ def split_blocks(maps: Tensor, strides: tuple[int, int]) -> Tensor:
     return split.transpose(-3, -2).flatten(-2)
 
 
-class Baseline(nn.Module):
+class Baseline(Layer):
     """Checks sizes, pools by `pool`, and gives the pooled channels `components` times.
 
     `strides` are the height and width of the block of input pixels behind one output pixel.
