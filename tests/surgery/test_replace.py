@@ -163,15 +163,30 @@ def test_a_stand_in_has_the_mode_of_the_layer():
 def test_what_was_changed_can_be_printed():
     model = toy()
     before = sum(p.numel() for p in model.parameters())
+    main = sum(p.numel() for p in model.block.main.parameters())
     done = replace(model, {MAIN: halving(8, 1, trainable=True), POOL: halving(4)})
+    own = f"parameters: {main:,} -> {sum(p.numel() for p in model.block.main.parameters()):,}"
     assert done.parameters == (before, sum(p.numel() for p in model.parameters()))
     assert str(done).splitlines() == [
         "block.main: Conv2d -> replace LinearPool2d((8, 8) -> (4, 4), components=1, "
-        "trainable=True) and a 1x1 convolution (random: it has to learn)",
-        "pool: MaxPool2d -> replace LinearPool2d((4, 4) -> (2, 2), components=1, trainable=False)",
+        f"trainable=True) and a 1x1 convolution (random: it has to learn); {own}",
+        "pool: MaxPool2d -> replace LinearPool2d((4, 4) -> (2, 2), components=1, "
+        "trainable=False); parameters: 0 -> 0",
         f"parameters: {before:,} -> {done.parameters[1]:,}",
+        f"optimizer: none was given, and {done.unfollowed:,} of these are new and want one: make "
+        "yours from model.parameters() now, or pass replace(..., optimizer=...)",
     ]
+    assert done.unfollowed == sum(p.numel() for p in model.block.main.parameters())
     assert "replace Conv2d" in repr(model.block.main)
+
+
+def test_nothing_is_said_of_optimizers_where_nothing_new_trains_or_one_follows():
+    fixed = replace(toy(), {POOL: halving(4)})
+    assert fixed.unfollowed == 0 and "optimizer" not in str(fixed)
+    model = toy()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    followed = replace(model, {MAIN: halving(8, 1, trainable=True)}, optimizer=optimizer)
+    assert followed.unfollowed == 0 and "optimizer" not in str(followed)
 
 
 # What is wrong

@@ -69,6 +69,12 @@ class Change:
         line = f"{', '.join(self.names)}: {type(self.old).__name__} -> {mode} "
         return f"{line}{type(pool).__name__}({pool.extra_repr()}){''.join(notes)}"
 
+    @property
+    def parameters(self) -> tuple[int, int]:
+        """The parameters of the layer that gave way, and of what stands there now."""
+        before, after = (_count_numbers(each.parameters()) for each in (self.old, self.new))
+        return before, after
+
 
 @dataclass(frozen=True)
 class Replacement:
@@ -78,6 +84,7 @@ class Replacement:
         changes: One `Change` for each layer, with its names, the old module and the new one.
         parameters: The parameters of the whole network, before and after.
         agreement: With `check`, how often the network answers as it did before.
+        unfollowed: The numbers that are new and train, where no optimizer was given to follow.
 
     Example:
         >>> from foveapool import LinearPool2d
@@ -90,11 +97,25 @@ class Replacement:
     changes: tuple[Change, ...]
     parameters: tuple[int, int]
     agreement: Agreement | None = None
+    unfollowed: int = 0
 
     def __str__(self) -> str:
-        before, after = self.parameters
-        lines = [*map(str, self.changes), f"parameters: {before:,} -> {after:,}"]
+        lines = list(map(str, self.changes))
+        if len(lines) > 1:
+            growth = [_describe_growth(each.parameters) for each in self.changes]
+            lines = [f"{line}; {own}" for line, own in zip(lines, growth, strict=True)]
+        lines.append(_describe_growth(self.parameters))
+        if self.unfollowed:
+            lines.append(
+                f"optimizer: none was given, and {self.unfollowed:,} of these are new and want "
+                "one: make yours from model.parameters() now, or pass replace(..., optimizer=...)"
+            )
         return "\n".join(lines if self.agreement is None else [*lines, str(self.agreement)])
+
+
+def _describe_growth(parameters: tuple[int, int]) -> str:
+    before, after = parameters
+    return f"parameters: {before:,} -> {after:,}"
 
 
 def replace(
@@ -197,7 +218,8 @@ def replace(
         role.turn, role.slots = turn, slots
         role.optimizer = None if optimizer is None else weakref.ref(optimizer)
     counts = _count_numbers(before), _count_numbers(model.parameters())
-    return Replacement(tuple(changes), counts, agreement)
+    learning = _count_numbers(p for p in came if p.requires_grad) if optimizer is None else 0
+    return Replacement(tuple(changes), counts, agreement, learning)
 
 
 def _make_changes(
