@@ -12,10 +12,13 @@ import torch.nn.functional as F
 from PIL import Image
 
 import foveapool as fp
+from foveapool.records import read_rows
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 import efficientnet_lite as lite
+import solar_cells
 import solar_data
+import solar_training
 
 STRIDED = [f"blocks.{number}.depthwise_conv" for number in (1, 3, 5, 11)]
 
@@ -168,3 +171,113 @@ def test_other_weights_are_refused(tmp_path):
     path.write_bytes(b"nothing of the kind")
     with pytest.raises(ValueError, match=r"not a file of weights that torch wrote"):
         lite.read_weights(path)
+
+
+def train_on_chance(folder, arm):
+    """The errors of a fine-tuning of one epoch on 64 x 64 pixels, and the network's layers."""
+    cells = solar_data.load(folder)
+    images = solar_training.prepare_images(cells, 64, torch.device("cpu"))
+    setting = solar_training.list_settings(arm)[0]
+    parts = (torch.arange(12), torch.arange(12, 16))
+    return solar_training.fine_tune(cells, images, setting, parts, epochs=1, seed=0)
+
+
+def test_every_arm_searches_among_as_many_settings():
+    counts = {arm: len(solar_training.list_settings(arm)) for arm in solar_training.ARMS}
+    assert set(counts.values()) == {6}
+    assert {each.form for each in solar_training.ARMS.values()} == {
+        "",
+        "replace",
+        "mix",
+        "after",
+        "after-activation",
+    }
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("arm", list(solar_training.ARMS))
+def test_an_arm_is_put_in_and_trained(folder, arm):
+    first, second = (train_on_chance(folder, arm) for _ in range(2))
+    assert first == second
+    assert 0 <= first["error"] <= 100 and 0 <= first["balanced"] <= 100
+
+
+def test_poolings_stand_at_the_last_two_layers_that_shrink(folder):
+    cells = solar_data.load(folder)
+    images = solar_training.prepare_images(cells, 64, torch.device("cpu"))
+    for arm, kind in {
+        "BlurPool": "BlurPool",
+        "closed form, after-activation": "LinearPool2d",
+    }.items():
+        network = lite.build_pretrained(cells.weights, 4, grey=True)
+        setting = solar_training.list_settings(arm)[0]
+        labels = cells.photographs.labels
+        solar_training.put_in(network, setting, images, labels)
+        found = [name for name, each in network.named_modules() if type(each).__name__ == kind]
+        assert [".".join(name.split(".")[:2]) for name in found] == list(solar_training.BLOCKS)
+        assert network.eval()(torch.rand(1, 1, 64, 64)).shape == (1, 4)
+
+
+@pytest.fixture
+def fine_tuned(monkeypatch):
+    """What was fine-tuned: nothing in truth, and the closed form errs a point less."""
+    calls = []
+
+    def pretend(cells, images, setting, parts, epochs, seed, say):
+        train, test = parts
+        assert not set(train.tolist()) & set(test.tolist())
+        calls.append((setting, seed))
+        error = 20 + seed**2 + 10 * (setting.rate != 3e-4) - (setting.arm != "strided")
+        error -= 0.1 * seed * (setting.arm != "strided")
+        return {"error": error, "balanced": error + 5}
+
+    monkeypatch.setattr(solar_cells, "fine_tune", pretend)
+    return calls
+
+
+def options(folder, out, *more):
+    arms = ["--arms", "strided", "closed form, mix"]
+    places = [
+        "--data",
+        str(folder),
+        "--out",
+        str(out / "finished"),
+        "--rows",
+        str(out / "rows.csv"),
+    ]
+    return [*arms, *places, "--size", "64", *more]
+
+
+def test_the_best_setting_is_tested_on_every_split_and_compared_in_pairs(
+    folder, tmp_path, fine_tuned
+):
+    rows = solar_cells.main(options(folder, tmp_path, "--splits", "3"))
+    assert len(fine_tuned) == 2 * 6 + 2 * 3
+    assert {setting.rate for setting, _ in fine_tuned[12:]} == {3e-4}
+    errors = {row.form: row for row in rows if row.metric == "test error %"}
+    assert errors[""].values == "20 21 24"
+    assert errors["mix"].values == "19 19.9 22.8"
+    (less,) = (row for row in rows if row.metric.startswith("less") and "bal" not in row.metric)
+    assert less.mean == pytest.approx(1.1)
+    (p,) = (row for row in rows if row.metric.startswith("p ag") and "bal" not in row.metric)
+    assert 0 < p.mean < 0.05
+    assert len(read_rows(tmp_path / "rows.csv")) == len(rows)
+
+
+def test_what_is_finished_is_not_done_again(folder, tmp_path, fine_tuned, capsys):
+    assert solar_cells.main(options(folder, tmp_path, "--splits", "1", "--minutes", "0")) == []
+    assert fine_tuned == []
+    assert "the search goes on when you start this again" in capsys.readouterr().out
+    solar_cells.main(options(folder, tmp_path, "--splits", "1"))
+    del fine_tuned[:]
+    rows = solar_cells.main(options(folder, tmp_path, "--splits", "2"))
+    assert [seed for _, seed in fine_tuned] == [1, 1]
+    assert rows[0].n == 2
+    solar_cells.main(options(folder, tmp_path, "--splits", "2", "--epochs", "3"))
+    assert len(fine_tuned) > 2  # other epochs are other trainings
+
+
+def test_a_size_that_the_network_cannot_have_is_refused(folder, tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        solar_cells.main(options(folder, tmp_path, "--size", "100"))
+    assert "--size: got 100, wanted 64, 96, 128" in capsys.readouterr().err
