@@ -7,9 +7,8 @@ from urllib.parse import urlparse
 
 import pytest
 
-from foveapool.data.check import check_counts, check_files, count_labels
 from foveapool.data.cifar import CIFAR10, CIFAR100
-from foveapool.data.download import compute_md5
+from foveapool.data.download import check_counts, check_files, compute_md5, count_labels
 from foveapool.data.official import read_official
 from foveapool.data.svhn import SVHN
 

@@ -8,9 +8,8 @@ import torch
 from torch import nn
 
 from foveapool.robustness.corruptions import corrupt
-from foveapool.robustness.errors import CorruptionTable
 from foveapool.robustness.evaluate import evaluate
-from foveapool.robustness.flips import FlipTable
+from foveapool.robustness.metrics import CorruptionTable, FlipTable
 from foveapool.robustness.perturbations import perturb
 from foveapool.robustness.result import RobustnessResult, average_results
 from foveapool.robustness.sets import generate_corruptions, generate_perturbations

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from foveapool.robustness import metrics
+from foveapool.robustness import metrics, names
 from foveapool.robustness.metrics import CorruptionErrors, CorruptionTable, FlipRates, FlipTable
 
 VECTORS = json.loads((Path(__file__).parent / "vectors" / "metrics.json").read_text("utf-8"))
@@ -126,30 +126,30 @@ def test_errors_counted_in_batches_give_the_same_table():
     errors.update_clean(torch.cat([labels[:7] + 1, labels[7:]]), labels)
     found = errors.compute()
     assert found == MODEL
-    assert list(found.errors) == list(metrics.STANDARD_CORRUPTIONS)
+    assert list(found.errors) == list(names.STANDARD_CORRUPTIONS)
 
 
 def test_mean_flip_rate_divides_before_it_averages():
     vector = VECTORS["mean_flip_rate"]
     model, baseline = (
-        FlipTable(dict(zip(metrics.GENERATOR_TEN, vector[key], strict=True)), {}, {})
+        FlipTable(dict(zip(names.GENERATOR_TEN, vector[key], strict=True)), {}, {})
         for key in ("model", "baseline")
     )
-    assert model.mfp(metrics.GENERATOR_TEN) == exactly(vector["mFP"])
-    assert model.mfr(baseline, metrics.GENERATOR_TEN) == exactly(vector["mFR"])
+    assert model.mfp(names.GENERATOR_TEN) == exactly(vector["mFP"])
+    assert model.mfr(baseline, names.GENERATOR_TEN) == exactly(vector["mFR"])
 
 
 def test_the_groups_are_the_authors():
-    ten, script = set(metrics.GENERATOR_TEN), set(metrics.EVALUATION_TEN)
+    ten, script = set(names.GENERATOR_TEN), set(names.EVALUATION_TEN)
     assert (ten - script, script - ten) == ({"snow"}, {"spatter"})
-    assert set(metrics.ALL_PERTURBATIONS) == ten | {
+    assert set(names.ALL_PERTURBATIONS) == ten | {
         "speckle_noise",
         "gaussian_blur",
         "spatter",
         "shear",
     }
-    assert (len(metrics.ALL_PERTURBATIONS), len(metrics.PERTURBATION_FILES)) == (14, 20)
-    assert (len(metrics.STANDARD_CORRUPTIONS), len(metrics.ALL_CORRUPTIONS)) == (15, 19)
+    assert (len(names.ALL_PERTURBATIONS), len(names.PERTURBATION_FILES)) == (14, 20)
+    assert (len(names.STANDARD_CORRUPTIONS), len(names.ALL_CORRUPTIONS)) == (15, 19)
 
 
 def test_flips_between_neighbors_are_counted_for_noises_alone_and_in_batches():

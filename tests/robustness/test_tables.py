@@ -7,8 +7,7 @@ import pytest
 
 from foveapool.robustness.compare import corruption_ratios, load_paper, perturbation_ratios
 from foveapool.robustness.corruptions import CORRUPTIONS
-from foveapool.robustness.errors import CorruptionTable
-from foveapool.robustness.flips import FlipTable
+from foveapool.robustness.metrics import CorruptionTable, FlipTable
 from foveapool.robustness.names import (
     GEOMETRIC_CORRUPTIONS,
     GEOMETRIC_PERTURBATIONS,

@@ -5,7 +5,7 @@ import statistics
 
 import pytest
 
-from foveapool.robustness.errors import CorruptionTable
+from foveapool.robustness.metrics import CorruptionTable
 from foveapool.robustness.result import RobustnessResult, average_results
 from foveapool.runs import Runs
 from foveapool.study import robustness

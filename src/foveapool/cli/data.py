@@ -11,8 +11,14 @@ import typer
 
 from foveapool._io import check_file_place
 from foveapool.cli.options import OWN_DATA, DataRoot, user_errors
-from foveapool.data.check import check_classes, check_counts, check_files, count_labels
-from foveapool.data.download import Progress, download
+from foveapool.data.download import (
+    Progress,
+    check_classes,
+    check_counts,
+    check_files,
+    count_labels,
+    download,
+)
 from foveapool.data.images import Images
 from foveapool.data.official import OfficialSet, find_files
 from foveapool.data.registry import (

@@ -10,8 +10,7 @@ from functools import cache, partial
 from importlib import resources
 from typing import Any
 
-from foveapool.robustness.errors import CorruptionTable, corruption_error
-from foveapool.robustness.flips import FlipTable
+from foveapool.robustness.metrics import CorruptionTable, FlipTable, corruption_error
 from foveapool.robustness.names import (
     ALL_PERTURBATIONS,
     EVALUATION_TEN,

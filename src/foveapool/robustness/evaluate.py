@@ -13,8 +13,7 @@ from torch import Tensor, nn
 
 from foveapool._eval_mode import eval_mode
 from foveapool.robustness.corruptions import block_length, corrupt
-from foveapool.robustness.errors import CorruptionErrors, Values
-from foveapool.robustness.flips import FlipRates
+from foveapool.robustness.metrics import CorruptionErrors, FlipRates, Values
 from foveapool.robustness.names import (
     SEVERITIES,
     check_severities,

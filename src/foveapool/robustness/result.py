@@ -8,8 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from foveapool._stored_names import from_stored, to_stored
-from foveapool.robustness.errors import CorruptionTable
-from foveapool.robustness.flips import FlipTable
+from foveapool.robustness.metrics import CorruptionTable, FlipTable
 
 
 def _no_flips() -> FlipTable:

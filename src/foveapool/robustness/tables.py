@@ -62,7 +62,7 @@ def make_tables(
         The tables, the summary first.
 
     Example:
-        >>> from foveapool.robustness.errors import CorruptionTable
+        >>> from foveapool.robustness.metrics import CorruptionTable
         >>> result = RobustnessResult(CorruptionTable({"fog": {1: 0.25}}, clean=0.125))
         >>> [table.name for table in make_tables(result)]
         ['summary', 'corruptions-non-geometric']

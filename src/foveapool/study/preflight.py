@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from foveapool._io import find_existing_parent
-from foveapool.data.check import count_labels
+from foveapool.data.download import count_labels
 from foveapool.data.images import Images, draw_subset
 from foveapool.networks import build_network
 from foveapool.networks.sites import make_site
