@@ -90,7 +90,7 @@ def test_a_tensor_with_an_axis_too_many_is_named_with_both_shapes(tmp_path, name
     ("name", "tensor", "wanted"),
     [
         ("scatter", "between", "(160, 160)"),
-        ("banded", "within", "(192, 80)"),
+        ("banded", "within", "(192, 13)"),
         ("scatter", "std", "(4,)"),
         ("operator", "weight", "(2, 32, 160)"),
         ("windowed", "weight", "(2, 32, 25)"),

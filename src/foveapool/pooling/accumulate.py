@@ -12,6 +12,7 @@ import os
 import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
+from functools import partial
 from hashlib import sha256
 from typing import Any, get_type_hints
 
@@ -25,9 +26,11 @@ from foveapool.pooling.gram import (
     Workspace,
     check_memory,
     check_precision,
+    describe_layout,
     float32_products,
     subtract_and_weight,
     sum_by_class,
+    take_layout,
 )
 from foveapool.pooling.moments import ChannelMoments, DeadChannels, Moments
 from foveapool.pooling.scatter import WEIGHTINGS, Scatter, Weighting
@@ -104,13 +107,11 @@ class ScatterAccumulator:
         self.moments = moments
         self.settings = _Settings(weighting, normalize, window, precision)
         self.panels = Panels.for_grid(moments.in_shape, window)
-        classes, channels = len(moments.counts), len(moments.mean)
-        check_memory(self.panels, device, sums=classes * channels * self.panels.size)
+        sizes = torch.Size((len(moments.counts), len(moments.mean), self.panels.size))
+        check_memory(self.panels, device, sums=sizes.numel())
         self.seen = 0
         self._gram = self.panels.zeros(device)
-        self._sums = torch.zeros(
-            classes, channels, self.panels.size, dtype=torch.float64, device=device
-        )
+        self._sums = torch.zeros(sizes, dtype=torch.float64, device=device)
         self._counts = torch.zeros_like(moments.counts)
         self._workspace = Workspace()
         # What no batch changes: on a GPU each small step costs as much as a large one.
@@ -166,7 +167,7 @@ class ScatterAccumulator:
         if self._draws:
             batch = batch.only(draw_bins(batch.ids, moments.seed) < moments.bins[batch.labels])
         with float32_products(self.settings.precision):
-            for piece in batch.pieces(minimum=4 * self.panels.size**2):
+            for piece in batch.pieces(minimum=4 * self.panels.size * self.panels.extent):
                 self._add(batch.maps[piece], batch.labels[piece])
 
     def _add(self, maps: Tensor, labels: Tensor) -> None:
@@ -217,7 +218,7 @@ class ScatterAccumulator:
         middle = torch.tensordot(weights * share, self._sums, 1) / weights.sum()
         between, within = self.panels.zeros(self._sums.device), self._gram.clone()
         # A few classes at a time, since all of them may be as large as the matrices.
-        step = max(1, max(2**22, 4 * self.panels.size**2) // middle.numel())
+        step = max(1, max(2**22, 4 * self.panels.size * self.panels.extent) // middle.numel())
         for some, root, part in zip(
             self._sums.split(step), weights.sqrt().split(step), share.split(step), strict=True
         ):
@@ -226,7 +227,7 @@ class ScatterAccumulator:
             self.panels.add_gram(within, (root * means).flatten(0, 1), sign=-1)
         self._warn_of_cancellation(within)
         if settings.window is None:
-            between, within = self.panels.dense(between), self.panels.dense(within)
+            between, within = self.panels.symmetrize(between), self.panels.symmetrize(within)
         return Scatter(
             between,
             within,
@@ -386,7 +387,8 @@ class ScatterAccumulator:
         """
         state = self.state_dict()
         moments = {f"moments.{k}": getattr(self.moments, k) for k in _MOMENT_TENSORS}
-        save_tensors(path, "scatter-sums", {**state["tensors"], **moments}, state["facts"])
+        tensors, facts = state["tensors"] | moments, state["facts"] | describe_layout(self.panels)
+        save_tensors(path, "scatter-sums", tensors, facts)
 
     @classmethod
     def load(
@@ -405,7 +407,8 @@ class ScatterAccumulator:
             ValueError: If the file is damaged or of another kind.
         """
         tensors, header = load_tensors(path, "scatter-sums", device)
-        check_contents(path, tensors, header, _FACTS, _shapes)
+        is_new = take_layout(header)
+        check_contents(path, tensors, header, _FACTS, partial(_shapes, is_new=is_new))
         facts = {name: header[name] for name in _FACTS}
         with explain_damage(path):
             moments = Moments(
@@ -417,6 +420,8 @@ class ScatterAccumulator:
             known = from_stored(facts)
             settings = {field.name: known[field.name] for field in fields(_Settings)}
             accumulator = cls(moments, **settings)
+            if not is_new:
+                tensors["gram"] = accumulator.panels.read_lines(tensors["gram"])
             accumulator.load_state_dict({"tensors": tensors, "facts": facts})
         return accumulator
 
@@ -428,7 +433,7 @@ _FACTS = (
 )
 
 
-def _shapes(facts: Mapping[str, Any]) -> Shapes:
+def _shapes(facts: Mapping[str, Any], is_new: bool) -> Shapes:
     whole = {"seen": int, "seed": int, "cap": int | None}
     check_types(from_stored(facts), get_type_hints(_Settings) | whole)
     panels = Panels.for_grid(facts["in_shape"], facts["window"])
@@ -439,7 +444,7 @@ def _shapes(facts: Mapping[str, Any]) -> Shapes:
         "level": (channels, panels.size),
     }
     return {
-        "gram": (panels.size, panels.extent),
+        "gram": panels.list_sizes(is_new),
         "sums": (classes, channels, panels.size),
         "counts": (classes,),
         **{f"moments.{name}": shape for name, shape in moments.items()},

@@ -8,16 +8,18 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from foveapool.pooling.gram import Panels
+from foveapool.pooling.gram import Panels, describe_layout, take_layout
 from foveapool.pooling.storage import (
     Shapes,
     check_contents,
     check_types,
+    explain_damage,
     load_tensors,
     save_tensors,
 )
@@ -142,7 +144,8 @@ class Scatter:
         """
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         tensors = {name: value for name, value in values.items() if isinstance(value, Tensor)}
-        save_tensors(path, "scatter", tensors, {k: values[k] for k in values.keys() - tensors})
+        facts = {k: values[k] for k in values.keys() - tensors} | describe_layout(self.panels)
+        save_tensors(path, "scatter", tensors, facts)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Scatter:
@@ -158,17 +161,22 @@ class Scatter:
             ValueError: If the file is damaged or of another kind.
         """
         tensors, header = load_tensors(path, "scatter")
-        check_contents(path, tensors, header, ("in_shape", "weighting", "window"), _shapes)
+        is_new, names = take_layout(header), ("in_shape", "weighting", "window")
+        check_contents(path, tensors, header, names, partial(_shapes, is_new=is_new))
         shape = tuple(header["in_shape"])
+        if not is_new:
+            panels = Panels.for_grid(shape, header["window"])
+            with explain_damage(path):
+                tensors |= {key: panels.read_lines(tensors[key]) for key in ("between", "within")}
         return cls(
             **tensors, in_shape=shape, weighting=header["weighting"], window=header["window"]
         )
 
 
-def _shapes(facts: Mapping[str, Any]) -> Shapes:
+def _shapes(facts: Mapping[str, Any], is_new: bool) -> Shapes:
     check_types(facts, {"weighting": Weighting, "window": int | None})
     panels = Panels.for_grid(facts["in_shape"], facts["window"])
-    sums, channels = (panels.size, panels.extent), ("channels",)
+    sums, channels = panels.list_sizes(is_new), ("channels",)
     return {
         "between": sums,
         "within": sums,
