@@ -4,7 +4,7 @@ import pytest
 
 from foveapool.data.registry import NAMES
 from foveapool.labels import DATA, NETWORKS, POOLINGS, label_cell
-from foveapool.networks.build import NETWORKS as BUILT
+from foveapool.networks import NETWORKS as BUILT
 from foveapool.study import setting
 
 

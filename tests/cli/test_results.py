@@ -132,7 +132,7 @@ def test_columns_that_cost_go_first_on_a_narrow_terminal(files):
         append_rows(files[1], more)
 
     def shown(columns, *words):
-        runner = CliRunner(env={"COLUMNS": columns} if columns else {})
+        runner = CliRunner(env={"COLUMNS": columns})
         return runner.invoke(application(), ["results", str(files[1]), *words])
 
     whole = shown("200").stdout

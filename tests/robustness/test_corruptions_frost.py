@@ -1,5 +1,6 @@
 """Where frost takes its pictures of ice from."""
 
+import re
 import sys
 import warnings
 
@@ -8,6 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
+from foveapool._suggest import how_to_install
 from foveapool.robustness.corruptions import corrupt
 from foveapool.robustness.weather import draw_frost, load_frost_pictures
 
@@ -99,5 +101,5 @@ def test_pictures_smaller_than_the_images_are_refused(tmp_path):
 def test_without_pillow_the_extra_is_named(name, tmp_path, monkeypatch):
     save(tmp_path, "ice.png", 77)
     monkeypatch.setitem(sys.modules, "PIL", None)
-    with pytest.raises(ImportError, match=r"Pillow.*foveapool\[data\]"):
+    with pytest.raises(ImportError, match=rf"Pillow.*{re.escape(how_to_install('data'))}"):
         corrupt(IMAGES, name, 1, frost_folder=tmp_path)

@@ -182,7 +182,7 @@ def test_progress_counts_every_image_once():
     ("change", "message"),
     [
         ({"images": FIRST / 255}, r"images: got torch.float32 .*, wanted clean uint8 images"),
-        ({"images": FIRST[:, :1]}, r"images: got torch.uint8 \(24, 1, 16, 16\)"),
+        ({"images": FIRST[:, :1]}, r"images: got gray ones, \(24, 1, 16, 16\), .*needs color"),
         ({"images": FIRST[:0], "labels": LABELS[:0]}, "images: got none"),
         ({"labels": LABELS[:-1]}, r"labels: got torch.int64 \(23,\), wanted whole numbers \(24,\)"),
         ({"labels": LABELS + 1}, "labels: got 1 to 4, wanted 0 to 3: the model has 4 classes"),

@@ -70,7 +70,7 @@ def test_the_first_layer_has_the_very_module_and_what_is_copied_is_said():
     done = replace(model, {MAIN: pool, SHORTCUT: pool, POOL: LinearPool2d.average((4, 4), (2, 2))})
     assert model.block.main.pool is pool is not model.block.shortcut.pool
     first, second, third, _ = str(done).splitlines()
-    assert second.endswith(", a copy of that in block.main")
+    assert ", a copy of that in block.main; parameters: " in second
     assert "copy" not in first + third
 
 

@@ -247,6 +247,7 @@ def test_where_windows_overhang_at_another_size_only_the_layer_is_asked():
     pool = random_pool(layer, size, "after")
     replace(model, {"0": pool}, mode="after", on_resize="interpolate", in_shapes={"0": size})
     assert wanted == (1, 3, 6, 6) == model(torch.zeros(1, 3, 12, 12)).shape
+    assert model[0].stage.offsets[12, 12] == (0, 0)
 
 
 @pytest.mark.parametrize(("kind", "mode"), [("max", "replace"), ("padded conv", "after")])

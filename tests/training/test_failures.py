@@ -1,5 +1,6 @@
 """What goes wrong in a training says what and where, and loses nothing that was saved."""
 
+import re
 import resource
 import sys
 from contextlib import contextmanager
@@ -9,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+from foveapool._suggest import how_to_install
 from foveapool.data.batches import load_resident
 from foveapool.training import metrics
 from foveapool.training.checkpoint import CHECKPOINT
@@ -171,7 +173,9 @@ def test_a_missing_extra_is_named(tmp_path, monkeypatch, module, extra):
     monkeypatch.delitem(sys.modules, "torch.utils.tensorboard", raising=False)
     monkeypatch.setitem(sys.modules, module, None)
     given = {"data": toy_data(), "recipe": toy_recipe(1), "device": "cpu", "folder": tmp_path}
-    with pytest.raises(ImportError, match=rf"{module}: not installed.*foveapool\[{extra}\]"):
+    with pytest.raises(
+        ImportError, match=rf"{module}: not installed.*{re.escape(how_to_install(extra))}"
+    ):
         if module == "rich":
             with open_progress_bar("toy"):
                 pass

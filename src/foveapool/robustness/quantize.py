@@ -46,8 +46,8 @@ def refuse_gray(images: Tensor) -> None:
     sizes = (images.shape[1], images.shape[3]) if images.dim() == 4 else ()
     if 1 in sizes and 3 not in sizes:
         raise ValueError(
-            f"images: got gray ones, {tuple(images.shape)}, and robustness needs color images; for "
-            "a network of three channels, repeat the one three times"
+            f"images: got gray ones, {tuple(images.shape)}, but robustness needs color images; "
+            "repeat the one channel three times for a network that takes three"
         )
 
 

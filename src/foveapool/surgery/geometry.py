@@ -128,8 +128,11 @@ def find_offset(name: str, layer: Any, in_shape: Pair, channels: int, around: nn
     return offset
 
 
-def try_offsets(layer: Any, maps: Tensor, steps: Pair) -> Pair | None:
-    """The place in each block of the layer's map at stride 1 where its own output lies, if any."""
+def try_offsets(layer: Any, maps: Tensor, steps: Pair, overhangs: bool = False) -> Pair | None:
+    """The place in each block of the layer's map at stride 1 where its own output lies, if any.
+
+    Where the layer `overhangs`, its last row and column may be missing at stride 1.
+    """
     stride = layer.stride
     with torch.no_grad(), eval_mode(layer):
         # Without hooks, which are its owner's business.
@@ -143,9 +146,13 @@ def try_offsets(layer: Any, maps: Tensor, steps: Pair) -> Pair | None:
             layer.stride = stride
     for offset in itertools.product(*map(range, steps)):
         found = everywhere[:, :, offset[0] :: steps[0], offset[1] :: steps[1]]
+        shared = found[:, :, : wanted.shape[2], : wanted.shape[3]].shape
+        missing = max(all_ - some for all_, some in zip(wanted.shape, shared, strict=True))
+        if found.shape != shared or missing > int(overhangs):
+            continue
         # Half precision adds up differently at another stride; another place is another number.
-        alike = found.shape == wanted.shape
-        if alike and (found - wanted).abs().max() <= 0.05 * wanted.abs().max():
+        apart = found - wanted[:, :, : shared[2], : shared[3]]
+        if apart.abs().max() <= 0.05 * wanted.abs().max():
             return offset[0], offset[1]
     return None
 
@@ -235,7 +242,7 @@ class Unstrided(nn.Module):
         if shape not in self.offsets:
             noise = torch.rand(1, *x.shape[1:], generator=torch.Generator().manual_seed(0))
             self.release()
-            found = try_offsets(self.layer, noise.to(x), self.steps)
+            found = try_offsets(self.layer, noise.to(x), self.steps, overhangs=True)
             self.layer.stride = ones_for(self.own_stride)
             if found is None:
                 raise ValueError(
