@@ -4,7 +4,7 @@ import pytest
 
 from foveapool.study.spec import TrainingJob
 
-from ..study.small import TINY
+from ..study.small_studies import TINY
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from foveapool.study.study import Arm, Study
 from foveapool.training.loop import train
 from foveapool.training.recipe import Recipe
 
-from ..study.small import conduct_study, engine
+from ..study.small_studies import conduct_study, engine
 from ..training.toys import toy_data
 
 RECIPE = Recipe("adam", 1e-2, 2, batch_size=16)

@@ -10,7 +10,7 @@ from foveapool.cli.main import application
 from foveapool.study import spec
 
 from ..training.toys import toy_data
-from .killed import killed_after_an_epoch
+from .stopped_training import killed_after_an_epoch
 
 NOTE = {"network": "cnn", "data": "svhn", "width": 4, "seed": 0, "data_seed": 0}
 

@@ -14,7 +14,7 @@ from foveapool.study.engine import order_by_dependency
 from foveapool.study.worker import run_training
 
 from ..report.pages import Page
-from ..study.small import CPU, training
+from ..study.small_studies import CPU, training
 from ..training.toys import toy_data
 
 CPU_ONLY = ("--device", "cpu")

@@ -11,8 +11,8 @@ from foveapool.records import ERROR, Row, append_rows, read_rows
 from foveapool.study.presets import preset_names, read_preset
 from foveapool.study.spec import TrainingJob
 
-from ..study.small import TINY
-from .studying import QUICK, refused, run
+from ..study.small_studies import TINY
+from .commands import QUICK, refused, run
 
 
 @pytest.fixture(scope="module")

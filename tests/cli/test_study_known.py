@@ -10,8 +10,8 @@ import pytest
 from foveapool.known_trainings import KnownTrainings
 from foveapool.study.spec import TrainingJob
 
-from ..study.small import TINY
-from .studying import QUICK, refused, run
+from ..study.small_studies import TINY
+from .commands import QUICK, refused, run
 
 ROOT = Path(__file__).resolve().parents[2]
 

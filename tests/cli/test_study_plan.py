@@ -12,7 +12,7 @@ from foveapool.study.presets import parse_changes, read_preset
 from foveapool.study.setting import Pool
 from foveapool.study.spec import TrainingJob
 
-from ..study.small import training
+from ..study.small_studies import training
 
 QUICK = ("--jobs", 1, "--device", "cpu")
 

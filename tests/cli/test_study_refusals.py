@@ -8,8 +8,8 @@ from typer.testing import CliRunner
 
 from foveapool.cli.main import application
 
-from ..study.small import TINY
-from .studying import QUICK, refused
+from ..study.small_studies import TINY
+from .commands import QUICK, refused
 
 
 @pytest.mark.parametrize(

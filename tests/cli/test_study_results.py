@@ -10,7 +10,7 @@ from foveapool.cli.study import study_command
 from foveapool.records import ERROR, LESS, P_VALUE, VALIDATION, Row, read_rows
 from foveapool.report.tables import latest_rows, list_lacking_rows
 
-from ..study.small import TINY
+from ..study.small_studies import TINY
 
 app = typer.Typer()
 app.command("study")(study_command)

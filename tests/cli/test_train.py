@@ -16,7 +16,7 @@ from foveapool.training.checkpoint import CHECKPOINT, RunFolder
 from foveapool.training.recipe import Recipe, get_paper_recipe
 
 from ..training.toys import toy_data
-from .killed import killed_after_an_epoch
+from .stopped_training import killed_after_an_epoch
 
 app = typer.Typer()
 app.command()(command.train_command)

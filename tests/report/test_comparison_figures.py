@@ -9,7 +9,7 @@ import pytest
 from foveapool.records import ERROR, VALIDATION, Row
 from foveapool.report.figures import poolings_figure
 
-from .drawn import assert_legible, points, texts
+from .read_figures import assert_legible, points, texts
 
 
 def row(pooling, layer, mean, alpha="", **columns):

@@ -9,7 +9,7 @@ from foveapool.study.setting import Pool, Setting
 from foveapool.study.spec import Source, TrainingSpec
 from foveapool.training.recipe import Recipe
 
-from .choices import UNUSUAL
+from .unusual_poolings import UNUSUAL
 
 POOL = Pool("closed-form", 3)
 RECIPE, SVHN = Recipe("sgd", 0.1, 2), Source("svhn")

@@ -10,7 +10,7 @@ import foveapool as fp
 from foveapool.report.figures import eigenvalue_figure, operator_figure, spread
 from foveapool.report.operator_figures import STIPPLED
 
-from .drawn import assert_legible, images, texts
+from .read_figures import assert_legible, images, texts
 
 
 def fitted(components=2, in_shape=(8, 10), out_shape=(4, 5), **choices):

@@ -6,7 +6,7 @@ import torch
 
 from foveapool.report.figures import class_maps, feature_map_figure
 
-from .drawn import assert_legible, images, texts
+from .read_figures import assert_legible, images, texts
 
 CLASSES = ("cat", "<b>dog</b>", "$owl_$")
 

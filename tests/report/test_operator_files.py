@@ -10,9 +10,9 @@ from foveapool.report.operator_files import read_families, read_training_familie
 from foveapool.report.sources import summarize_run
 from foveapool.study.setting import Pool
 
-from ..study.small import training
-from .choices import UNUSUAL
+from ..study.small_studies import training
 from .pages import operator
+from .unusual_poolings import UNUSUAL
 
 FIRST = Pool("closed-form", 3, 15.0)
 LAST = Pool("closed-form", 2, 65.0)

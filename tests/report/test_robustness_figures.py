@@ -7,7 +7,7 @@ import pytest
 from foveapool.records import Row
 from foveapool.report.figures import ratio_figure, read_ratios
 
-from .drawn import assert_legible
+from .read_figures import assert_legible
 
 GROUPS = {"geometric": ["zoom_blur", "glass_blur"], "non-geometric": ["fog", "snow", "frost"]}
 OURS = {"zoom_blur": 93.0, "glass_blur": 105.0, "fog": 91.0, "snow": 100.5, "frost": 96.0}

@@ -9,7 +9,7 @@ import pytest
 from foveapool.records import ERROR, VALIDATION, Row
 from foveapool.report.figures import alpha_figure, images_figure
 
-from .drawn import assert_legible, points, spreads, texts
+from .read_figures import assert_legible, points, spreads, texts
 
 ALPHAS = (5.0, 25.0, 65.0, 200.0, 400.0, 1000.0)
 

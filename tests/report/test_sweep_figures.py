@@ -10,7 +10,7 @@ import foveapool as fp
 from foveapool.pooling.solve import pooling_report, sweep_pooling
 from foveapool.report.figures import radius_figure, separability_figure
 
-from .drawn import assert_legible, points, texts
+from .read_figures import assert_legible, points, texts
 
 ALPHAS = (1.0, 5.0, 25.0, 100.0, 400.0, 1600.0)
 

@@ -9,7 +9,7 @@ from foveapool.report.describe import read_curve
 from foveapool.report.figures import curves_figure
 from foveapool.report.run_summary import Curve
 
-from .drawn import assert_legible, points
+from .read_figures import assert_legible, points
 
 
 def curve(label, losses, errors=None):

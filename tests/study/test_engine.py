@@ -18,7 +18,7 @@ from foveapool.study.rows import make_diverged_result
 from foveapool.study.worker import Outcome, run_training
 from foveapool.training.metrics import METRICS
 
-from .small import CPU, engine, results_of, training
+from .small_studies import CPU, engine, results_of, training
 
 BASELINE, FITTED = training(), training(("closed-form", 3))
 TWICE = training(("closed-form", 3), ("closed-form", 2))

@@ -17,7 +17,7 @@ from foveapool.study.spec import build_job, load_training_data
 from foveapool.study.worker import run_training
 
 from .oracles import scatter_at, solved
-from .small import CPU, fit_in_memory, training
+from .small_studies import CPU, fit_in_memory, training
 
 
 @pytest.fixture(scope="module")

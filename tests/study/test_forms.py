@@ -11,7 +11,7 @@ from foveapool.study.setting import Pool, Setting
 from foveapool.study.study import Arm, Study
 from foveapool.training.recipe import Recipe
 
-from .small import RECIPE, SOURCE, go_through, training
+from .small_studies import RECIPE, SOURCE, go_through, training
 
 CNN, RESNET = Setting(width=4), Setting(network="resnet18", width=4)
 BLUR = Pool("blur", 1)

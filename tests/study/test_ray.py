@@ -20,7 +20,7 @@ from foveapool.study.worker import run_training
 from foveapool.training.checkpoint import CHECKPOINT
 from foveapool.training.metrics import METRICS
 
-from .small import CPU, results_of, training
+from .small_studies import CPU, results_of, training
 
 LONG = training(epochs=20)
 FITTED = training(("closed-form", 3), epochs=20)

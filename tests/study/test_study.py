@@ -9,7 +9,7 @@ from foveapool.study.setting import Pool, Setting
 from foveapool.study.study import Arm, Study
 from foveapool.training.recipe import Recipe
 
-from .small import SOURCE, tables_of
+from .small_studies import SOURCE, tables_of
 
 RECIPE = Recipe("adam", 1e-3, 2)
 CNN, RESNET = Setting(width=4), Setting(network="resnet18", width=4)

@@ -21,7 +21,7 @@ from foveapool.study.rows import (
 from foveapool.study.search import Candidate, Selection
 from foveapool.study.setting import Pool, Setting
 
-from .small import RECIPE, SOURCE, training
+from .small_studies import RECIPE, SOURCE, training
 
 BASE = (32.0, 33.5, 31.25, 34.0)
 CLOSED = (30.0, 31.0, 31.5, 29.5)

@@ -23,7 +23,7 @@ from foveapool.study.rows import make_diverged_result
 from foveapool.study.runner import make_partial_tables
 from foveapool.study.spec import Source, TrainingJob
 
-from .small import CPU, TINY, WHOLE, conduct_study, engine
+from .small_studies import CPU, TINY, WHOLE, conduct_study, engine
 
 
 def study_of(folder, text=WHOLE, changes=None):

@@ -11,7 +11,7 @@ from foveapool.study.engine import Engine, SerialWorkers
 from foveapool.study.runner import add_to_manifest, claim_study
 from foveapool.study.study import Arm, Study
 
-from .small import CPU, RECIPE, SOURCE, conduct_study, engine, training
+from .small_studies import CPU, RECIPE, SOURCE, conduct_study, engine, training
 
 STUDY = Study(
     "s",

@@ -12,7 +12,7 @@ from foveapool.study.setting import Setting
 from foveapool.study.spec import Source
 from foveapool.study.study import Arm, Study
 
-from .small import CPU, RECIPE, SOURCE
+from .small_studies import CPU, RECIPE, SOURCE
 
 CNN = Setting(width=4)
 FEW = replace(SOURCE, options={"train_size": 12, "test_size": 8})

@@ -18,7 +18,7 @@ from foveapool.pooling import grid
 from foveapool.pooling.baselines import LocalSgdPool, baseline_pooling
 from foveapool.pooling.module import LinearPool2d
 
-from .trained_rivals import LINEAR, Shape, random_maps, sizes, trained
+from .trained_baselines import LINEAR, Shape, random_maps, sizes, trained
 
 BLOCKWISE = ["average", "max", "mixed", "gated", "soft", "lip"]
 

@@ -9,7 +9,7 @@ from foveapool.study.setting import Pool, Setting
 from foveapool.study.study import Arm, Study
 from foveapool.training.recipe import Recipe
 
-from .small import SOURCE
+from .small_studies import SOURCE
 
 RESNET = Setting(network="resnet18", width=4)
 

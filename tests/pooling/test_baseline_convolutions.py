@@ -16,7 +16,7 @@ from foveapool.pooling.baselines.convolutions import (
     LowRankConvolution,
 )
 
-from .trained_rivals import CONVOLVING, SIZES, Shape, random_maps, sizes, trained
+from .trained_baselines import CONVOLVING, SIZES, Shape, random_maps, sizes, trained
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,7 @@ from foveapool.study.setting import Pool, Setting
 from foveapool.study.study import Arm, Study
 from foveapool.training.recipe import Recipe
 
-from .small import CPU, SOURCE, conduct_study, engine, go_through, tables_of
+from .small_studies import CPU, SOURCE, conduct_study, engine, go_through, tables_of
 
 RECIPE = Recipe("adam", 1e-3, 100)
 CNN, RESNET = Setting(width=4), Setting(network="resnet18", width=4)

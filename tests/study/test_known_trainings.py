@@ -18,7 +18,7 @@ from foveapool.study.runner import make_partial_tables
 from foveapool.study.spec import TrainingJob
 from foveapool.study.worker import find_fault, run_training
 
-from .small import CPU, TINY, conduct_study, results_of, training
+from .small_studies import CPU, TINY, conduct_study, results_of, training
 
 BASELINE, FITTED = training(), training(("closed-form", 3))
 TWICE = training(("closed-form", 3), ("closed-form", 2))

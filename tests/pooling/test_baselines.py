@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from foveapool.pooling.baselines import LocalSgdPool, baseline_pooling
 
-from .trained_rivals import (
+from .trained_baselines import (
     CONVOLVING,
     KEEPING,
     LINEAR,

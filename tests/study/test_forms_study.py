@@ -21,11 +21,11 @@ from foveapool.study.preflight import make_plan
 from foveapool.study.presets import preset_names, read_preset
 from foveapool.study.spec import TrainingJob, TrainingSpec, build_job
 
-from ..report.drawn import points
 from ..report.pages import Page
+from ..report.read_figures import points
 from ..training.toys import toy_data
 from .oracles import scatter_at, solved
-from .small import CPU, conduct_study, engine
+from .small_studies import CPU, conduct_study, engine
 
 NARROW = """
 [data]

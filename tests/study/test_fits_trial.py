@@ -17,7 +17,7 @@ from foveapool.surgery.estimator import ClosedFormPooling
 from foveapool.training.recipe import Recipe
 
 from .oracles import scatter_at, solved
-from .small import fit_in_memory
+from .small_studies import fit_in_memory
 
 DATA = load_data("street-digits", train_size=80, test_size=40)
 RECIPE = Recipe("adam", 1e-3, 1, batch_size=40)

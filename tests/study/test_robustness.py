@@ -15,7 +15,7 @@ from foveapool.study.spec import TrainingSpec
 from foveapool.study.study import Arm, Study
 from foveapool.study.worker import run_training
 
-from .small import CPU, RECIPE, SOURCE, training
+from .small_studies import CPU, RECIPE, SOURCE, training
 
 COLUMNS = {"study": "s", "pooling": "closed-form"}
 

@@ -14,7 +14,7 @@ from foveapool.pooling.baselines.polyphase import (
     PolyphasePool,
 )
 
-from .trained_rivals import Shape, random_maps, sizes, trained
+from .trained_baselines import Shape, random_maps, sizes, trained
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,7 @@ from foveapool.study.worker import run_training
 from foveapool.surgery.capture import read_inputs
 
 from ..report.pages import operator
-from .small import CPU, training
+from .small_studies import CPU, training
 
 CLOSED = training(("closed-form", 3), epochs=1)
 SECOND = training(("closed-form", 3), ("closed-form", 2), epochs=1, part=1)

@@ -14,7 +14,7 @@ from foveapool.study.spec import build_job
 from foveapool.study.worker import run_training
 from foveapool.training.checkpoint import CHECKPOINT
 
-from .small import CPU, fit_in_memory, training
+from .small_studies import CPU, fit_in_memory, training
 
 BASELINE, FITTED = training(), training(("closed-form", 3, 25))
 

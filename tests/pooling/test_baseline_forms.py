@@ -9,7 +9,7 @@ from torch import nn
 from foveapool.networks.sites import FORMS
 from foveapool.pooling.baselines import BASELINES, PUBLISHED_FORMS, baseline_pooling, published_form
 
-from .trained_rivals import CONVOLVING, LINEAR, NAMES
+from .trained_baselines import CONVOLVING, LINEAR, NAMES
 
 
 def test_every_rival_has_one_form_and_nothing_else_has() -> None:

@@ -10,7 +10,7 @@ from foveapool.study.search import Candidate, Halving, Search, run_search
 from foveapool.study.setting import Pool, Setting
 from foveapool.training.recipe import Recipe
 
-from .small import SOURCE, go_through, training
+from .small_studies import SOURCE, go_through, training
 
 RECIPE = Recipe("sgd", 0.1, 150, milestones=(50, 100))
 MACHINE = {"commit": "c0ffee", "hardware": "a machine", "torch": "2.13.0"}

@@ -21,7 +21,7 @@ from foveapool.report.page import make_page
 from foveapool.report.sources import EXAMPLE, find_last_run, summarize_example, summarize_run
 from foveapool.study.presets import read_preset
 
-from ..study.small import WHOLE, conduct_study, engine
+from ..study.small_studies import WHOLE, conduct_study, engine
 from .pages import Page, operator
 
 LESS_OF_IT = {"trials": {"seeds": 2}}

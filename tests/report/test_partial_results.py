@@ -13,8 +13,8 @@ from foveapool.study.setting import Pool, Setting
 from foveapool.study.spec import Source, TrainingSpec
 from foveapool.training.recipe import Recipe
 
-from ..study.small import conduct_study, engine
-from .choices import UNUSUAL
+from ..study.small_studies import conduct_study, engine
+from .unusual_poolings import UNUSUAL
 
 POOL, AFTER = Pool("closed-form", 2, 15), Pool("closed-form", 3, 65.5, "l1")
 TRAINED = Pool("closed-form-trained", 3)

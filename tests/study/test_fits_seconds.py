@@ -11,7 +11,7 @@ from foveapool.study.fits import fit_operators, solve_scatter, sum_scatter
 from foveapool.study.setting import Pool
 from foveapool.study.worker import run_training
 
-from .small import CPU, training
+from .small_studies import CPU, training
 
 PASSES, SOLVING, READING, AGAIN = 32.0, 8.0, 0.5, 1000.0
 

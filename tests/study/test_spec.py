@@ -20,7 +20,7 @@ from foveapool.study.spec import (
     load_training_data,
 )
 
-from .small import CPU, SOURCE, training
+from .small_studies import CPU, SOURCE, training
 
 
 def pictures(images):
