@@ -24,7 +24,7 @@ from foveapool.robustness.filters import (
     repeat_pixels,
     shrink_by_boxes,
 )
-from foveapool.robustness.quantize import to_levels, to_unit
+from foveapool.robustness.images import to_levels, to_unit
 from foveapool.robustness.weather import draw_fog_maps
 
 from . import corruption_oracles, spatter_oracle

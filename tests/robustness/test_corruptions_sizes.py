@@ -7,7 +7,7 @@ import torch
 from foveapool.robustness.blur import make_defocus_kernel
 from foveapool.robustness.corruptions import CORRUPTIONS, corrupt
 from foveapool.robustness.filters import layer_shape
-from foveapool.robustness.quantize import get_scale
+from foveapool.robustness.images import get_scale
 
 from .perturbation_oracles import pictures
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from foveapool.robustness.filters import correlate, gaussian, opencv_gaussian
 from foveapool.robustness.filters import motion_blur as move
-from foveapool.robustness.quantize import divide, get_scale, to_levels, to_unit
+from foveapool.robustness.images import divide, get_scale, to_levels, to_unit
 from foveapool.robustness.rng import Draws
 
 

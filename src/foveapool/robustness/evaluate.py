@@ -21,7 +21,7 @@ from foveapool.robustness.names import (
     perturbation_names,
 )
 from foveapool.robustness.perturbations import PERTURBATIONS, iterate_perturbed
-from foveapool.robustness.quantize import refuse_gray
+from foveapool.robustness.images import refuse_gray
 from foveapool.robustness.result import RobustnessResult
 from foveapool.robustness.sets import (
     CORRUPTIONS_END,

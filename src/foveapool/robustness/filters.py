@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from foveapool.robustness.quantize import get_scale
+from foveapool.robustness.images import get_scale
 
 # What lies beyond the edge of a row "a b c d":  nearest  a a | a b c d | d d
 #                                                 reflect  b a | a b c d | d c

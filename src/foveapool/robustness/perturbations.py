@@ -15,7 +15,7 @@ from torch import Tensor
 
 from foveapool.robustness import sequences
 from foveapool.robustness.names import GEOMETRIC_PERTURBATIONS, check_name, is_noise, name_at_level
-from foveapool.robustness.quantize import check_images
+from foveapool.robustness.images import check_images
 from foveapool.robustness.rng import Draws
 from foveapool.robustness.sequences import LENGTH, MOTION_LENGTH, TRANSLATE_LENGTH, Frames
 

@@ -23,7 +23,7 @@ from foveapool.robustness.geometry import (
     sample,
 )
 from foveapool.robustness.pixels import hsv_to_rgb, rgb_to_hsv
-from foveapool.robustness.quantize import divide, get_scale, to_levels, to_unit
+from foveapool.robustness.images import divide, get_scale, to_levels, to_unit
 from foveapool.robustness.rng import Draws
 from foveapool.robustness.weather import draw_snow_flakes, find_wet_pixels, lay_snow, lay_water
 

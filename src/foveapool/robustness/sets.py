@@ -23,7 +23,7 @@ from foveapool.robustness.names import (
     perturbation_names,
 )
 from foveapool.robustness.perturbations import PERTURBATIONS, iterate_perturbed
-from foveapool.robustness.quantize import check_images
+from foveapool.robustness.images import check_images
 
 LABELS = "labels"
 # What a set that was generated here says of itself; published ones have no such file.

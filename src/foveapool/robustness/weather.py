@@ -25,7 +25,7 @@ from foveapool.robustness.filters import (
     motion_blur,
     resize,
 )
-from foveapool.robustness.quantize import get_scale, to_levels, to_unit
+from foveapool.robustness.images import get_scale, to_levels, to_unit
 from foveapool.robustness.rng import Draws
 
 

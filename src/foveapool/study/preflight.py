@@ -21,7 +21,7 @@ from foveapool.networks.sites import make_site
 from foveapool.pooling.grid import windows
 from foveapool.pooling.moments import ChannelMoments
 from foveapool.records import name_hardware
-from foveapool.robustness.quantize import SMALLEST
+from foveapool.robustness.images import SMALLEST
 from foveapool.runs import Runs
 from foveapool.study.engine import order_by_dependency
 from foveapool.study.fits import WEIGHTS
