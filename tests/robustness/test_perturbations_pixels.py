@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from foveapool.robustness import sequences
+from foveapool.robustness.images import Draws
 from foveapool.robustness.perturbations import PERTURBATIONS, perturb
-from foveapool.robustness.rng import Draws
 from foveapool.robustness.weather import find_wet_pixels, lay_water
 
 from . import perturbation_oracles as oracles

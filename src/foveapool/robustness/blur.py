@@ -10,8 +10,7 @@ from torch import Tensor
 
 from foveapool.robustness.filters import correlate, gaussian, opencv_gaussian
 from foveapool.robustness.filters import motion_blur as move
-from foveapool.robustness.images import divide, get_scale, to_levels, to_unit
-from foveapool.robustness.rng import Draws
+from foveapool.robustness.images import Draws, divide, get_scale, to_levels, to_unit
 
 
 def make_defocus_kernel(radius: float, sigma: float, scale: float = 1.0) -> Tensor:

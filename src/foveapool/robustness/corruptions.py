@@ -16,9 +16,8 @@ import torch
 from torch import Tensor
 
 from foveapool.robustness import blur, geometry, pixels
+from foveapool.robustness.images import SIDE, Draws, check_images, get_scale
 from foveapool.robustness.names import check_name
-from foveapool.robustness.images import SIDE, check_images, get_scale
-from foveapool.robustness.rng import Draws
 from foveapool.robustness.weather import fog, frost, load_frost_pictures, snow, spatter
 
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from foveapool._eval_mode import eval_mode
 from foveapool.robustness.corruptions import block_length, corrupt
+from foveapool.robustness.images import refuse_gray
 from foveapool.robustness.metrics import CorruptionErrors, FlipRates, Values
 from foveapool.robustness.names import (
     SEVERITIES,
@@ -21,7 +22,6 @@ from foveapool.robustness.names import (
     perturbation_names,
 )
 from foveapool.robustness.perturbations import PERTURBATIONS, iterate_perturbed
-from foveapool.robustness.images import refuse_gray
 from foveapool.robustness.result import RobustnessResult
 from foveapool.robustness.sets import (
     CORRUPTIONS_END,

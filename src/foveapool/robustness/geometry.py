@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from foveapool.robustness.filters import fold_index, gaussian
-from foveapool.robustness.images import get_scale, to_levels, to_unit
-from foveapool.robustness.rng import Draws
+from foveapool.robustness.images import Draws, get_scale, to_levels, to_unit
 
 
 class Sampling(NamedTuple):

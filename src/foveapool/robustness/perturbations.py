@@ -14,9 +14,8 @@ from typing import Any
 from torch import Tensor
 
 from foveapool.robustness import sequences
+from foveapool.robustness.images import Draws, check_images
 from foveapool.robustness.names import GEOMETRIC_PERTURBATIONS, check_name, is_noise, name_at_level
-from foveapool.robustness.images import check_images
-from foveapool.robustness.rng import Draws
 from foveapool.robustness.sequences import LENGTH, MOTION_LENGTH, TRANSLATE_LENGTH, Frames
 
 # Frames of so many pixels a chunk: they fit a processor's cache, or fill a GPU.

@@ -10,8 +10,7 @@ from torch import Tensor
 
 from foveapool._suggest import how_to_install
 from foveapool.robustness.filters import layer_shape, repeat_pixels, shrink_by_boxes
-from foveapool.robustness.images import divide, to_levels, to_unit
-from foveapool.robustness.rng import Draws
+from foveapool.robustness.images import Draws, divide, to_levels, to_unit
 
 
 def gaussian_noise(images: Tensor, draws: Draws, deviation: float) -> Tensor:

@@ -22,9 +22,8 @@ from foveapool.robustness.geometry import (
     pixel_rows,
     sample,
 )
+from foveapool.robustness.images import Draws, divide, get_scale, to_levels, to_unit
 from foveapool.robustness.pixels import hsv_to_rgb, rgb_to_hsv
-from foveapool.robustness.images import divide, get_scale, to_levels, to_unit
-from foveapool.robustness.rng import Draws
 from foveapool.robustness.weather import draw_snow_flakes, find_wet_pixels, lay_snow, lay_water
 
 LENGTH = 31

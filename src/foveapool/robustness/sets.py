@@ -16,6 +16,7 @@ from torch import Tensor
 
 from foveapool._io import clear_leftovers, hold_lock, read_json, replace_file, write_text
 from foveapool.robustness.corruptions import block_length, corrupt
+from foveapool.robustness.images import check_images
 from foveapool.robustness.names import (
     SEVERITIES,
     check_severities,
@@ -23,7 +24,6 @@ from foveapool.robustness.names import (
     perturbation_names,
 )
 from foveapool.robustness.perturbations import PERTURBATIONS, iterate_perturbed
-from foveapool.robustness.images import check_images
 
 LABELS = "labels"
 # What a set that was generated here says of itself; published ones have no such file.

@@ -25,8 +25,7 @@ from foveapool.robustness.filters import (
     motion_blur,
     resize,
 )
-from foveapool.robustness.images import get_scale, to_levels, to_unit
-from foveapool.robustness.rng import Draws
+from foveapool.robustness.images import Draws, get_scale, to_levels, to_unit
 
 
 def draw_fog_maps(draws: Draws, count: int, size: int, decay: float) -> Tensor:
