@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from foveapool.robustness import sequences
+from foveapool.robustness import perturbations
 from foveapool.robustness.images import Draws
 from foveapool.robustness.perturbations import PERTURBATIONS, perturb
 from foveapool.robustness.weather import find_wet_pixels, lay_water
@@ -99,7 +99,7 @@ def test_snow_is_one_layer_blown_from_ever_other_sides():
     normals = np.random.default_rng(0).standard_normal((3, 32, 32))
     given = [Given(each) for each in normals]
     frames = list(
-        sequences.snow(torch.from_numpy(images), given, **PERTURBATIONS["snow"].parameters)
+        perturbations.snow(torch.from_numpy(images), given, **PERTURBATIONS["snow"].parameters)
     )
     assert len(frames) == 31
     for i in (0, 7, 15, 30):
@@ -111,7 +111,9 @@ def test_drops_slide_down_as_a_column_is_convolved():
     images = torch.from_numpy(oracles.pictures(3))
     normals = np.random.default_rng(1).standard_normal((3, 32, 32))
     parameters = PERTURBATIONS["spatter"].parameters
-    frames = sequences.spatter(images, [Given(n) for n in normals], **parameters, reproduce=True)
+    frames = perturbations.spatter(
+        images, [Given(n) for n in normals], **parameters, reproduce=True
+    )
     numbers = torch.from_numpy(parameters["mean"] + parameters["deviation"] * normals)
     layer = find_wet_pixels(numbers, parameters["sigma"], parameters["threshold"]).numpy()
     for frame in frames:
