@@ -10,8 +10,8 @@ from scipy import stats
 
 from foveapool.labels import BASELINE, CLOSED_FORM
 from foveapool.records import CE, FLIP_RATE, Row
-from foveapool.robustness.compare import CORRUPTION_GROUPS, PERTURBATION_GROUPS, load_paper
 from foveapool.robustness.names import SEVERITIES, is_noise, list_files
+from foveapool.robustness.result import CORRUPTION_GROUPS, PERTURBATION_GROUPS, load_paper
 from foveapool.statistics import index_by_seed, paired_p_value
 from foveapool.tabular import format_markdown
 from tables.rows import read_trainings

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from foveapool.pooling.baselines import baseline_pooling
-from foveapool.pooling.baselines.convolutions import (
+from foveapool.pooling.baselines.filters import (
     CoordConvolution,
     FullConvolution,
     LowRankConvolution,

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import pytest
 
-from foveapool.robustness.compare import corruption_ratios, load_paper, perturbation_ratios
 from foveapool.robustness.corruptions import CORRUPTIONS
 from foveapool.robustness.metrics import CorruptionTable, FlipTable
 from foveapool.robustness.names import (
@@ -15,7 +14,13 @@ from foveapool.robustness.names import (
     STANDARD_CORRUPTIONS,
 )
 from foveapool.robustness.perturbations import PERTURBATIONS
-from foveapool.robustness.result import RobustnessResult, average_results
+from foveapool.robustness.result import (
+    RobustnessResult,
+    average_results,
+    corruption_ratios,
+    load_paper,
+    perturbation_ratios,
+)
 from foveapool.robustness.tables import NEIGHBORS, make_tables
 
 

@@ -19,7 +19,7 @@ from foveapool.report.operator_files import find_fit_operator, has_network, read
 from foveapool.report.robustness_figures import read_ratios
 from foveapool.report.sources import read_all_rows, read_curves, read_ratio_rows, read_sweeps
 from foveapool.report.style import COLUMN
-from foveapool.robustness.compare import (
+from foveapool.robustness.result import (
     CORRUPTION_GROUPS,
     PERTURBATION_GROUPS,
     has_paper_figures,

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from foveapool.robustness.compare import (
+from foveapool.robustness.names import NOISE_LEVELS, is_noise, name_at_level
+from foveapool.robustness.result import (
     CORRUPTION_GROUPS,
     PERTURBATION_GROUPS,
     Paper,
+    RobustnessResult,
     compare_with_paper,
     corruption_ratios,
     count_better,
@@ -21,8 +23,6 @@ from foveapool.robustness.compare import (
     perturbation_ratios,
     sum_levels,
 )
-from foveapool.robustness.names import NOISE_LEVELS, is_noise, name_at_level
-from foveapool.robustness.result import RobustnessResult
 from foveapool.tabular import Table
 
 NONE = "-"

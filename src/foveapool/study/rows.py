@@ -25,8 +25,12 @@ from foveapool.records import (
     collect_origin,
     summarize_values,
 )
-from foveapool.robustness.compare import corruption_ratios, perturbation_ratios
-from foveapool.robustness.result import RobustnessResult, average_results
+from foveapool.robustness.result import (
+    RobustnessResult,
+    average_results,
+    corruption_ratios,
+    perturbation_ratios,
+)
 from foveapool.statistics import paired_p_value
 from foveapool.study.search import Selection
 from foveapool.study.setting import AUTO, Setting

@@ -28,7 +28,7 @@ from foveapool.pooling.baselines.blocks import (
     WideBlurPool,
     check_counts,
 )
-from foveapool.pooling.baselines.convolutions import (
+from foveapool.pooling.baselines.filters import (
     CoordConvolution,
     FullConvolution,
     LowRankConvolution,
