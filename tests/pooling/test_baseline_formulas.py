@@ -1,8 +1,8 @@
 """Every rival against its paper's formula, written out in loops, and against its limits.
 
 The loops work in float64 on small maps, some of which the blocks do not divide. The formulas of
-those that work on frequencies, keep a phase or convolve are in test_spectral.py,
-test_rival_polyphase.py and test_rival_convolutions.py.
+those that work on frequencies, keep a phase or convolve are in test_baseline_spectral.py,
+test_baseline_polyphase.py and test_baseline_convolutions.py.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Spectral pooling and DiffStride against numpy's transform, against cosines, against the paper.
 
-What they share with the other rivals is in test_rivals.py.
+What they share with the other rivals is in test_baselines.py.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What all rivals have in common: sizes, channels, gradients, copies, short floats, refusals.
 
-The formula of each is in test_rival_formulas.py, of those that work on frequencies in
-test_spectral.py, of those that keep a phase in test_rival_polyphase.py, of those that convolve in
-test_rival_convolutions.py.
+The formula of each is in test_baseline_formulas.py, of those that work on frequencies in
+test_baseline_spectral.py, of those that keep a phase in test_baseline_polyphase.py, of those that
+convolve in test_baseline_convolutions.py.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """LinearPool2d against its formula written out in loops, and who may change its matrix.
 
 Memory formats and number types are in `test_module_formats.py`, constructors and refusals in
-`test_module_constructors.py`, other map sizes in `test_resample.py`; copying, saving, compiling and
-exporting in `test_module_export.py`.
+`test_module_constructors.py`, other map sizes in `test_module_resample.py`; copying, saving,
+compiling and exporting in `test_module_export.py`.
 """
 
 from __future__ import annotations

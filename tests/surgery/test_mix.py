@@ -1,6 +1,6 @@
 """Mode `mix`: a pooling with several components and a 1x1 convolution instead of a convolution.
 
-What is refused is in test_mix_refusals.py, files and processes in test_mix_kept.py.
+What is refused is in test_mix_refusals.py, files and processes in test_mix_files.py.
 """
 
 from __future__ import annotations

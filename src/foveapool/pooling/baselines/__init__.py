@@ -30,11 +30,12 @@ from foveapool.pooling.baselines.blocks import (
 )
 from foveapool.pooling.baselines.filters import (
     CoordConvolution,
+    DiffStridePool,
     FullConvolution,
     LowRankConvolution,
+    SpectralPool,
 )
 from foveapool.pooling.baselines.polyphase import AdaptivePolyphasePool, LearnedPolyphasePool
-from foveapool.pooling.baselines.spectral import DiffStridePool, SpectralPool
 from foveapool.pooling.layer import Layer
 from foveapool.pooling.module import LinearPool2d
 

@@ -1,7 +1,6 @@
-"""What the rivals have in common: which sizes fit, the blocks of a map, and the repetition.
+"""The rivals that pool blocks of a map, and what all have in common: which sizes fit, repetition.
 
-A rival that keeps its channels says how it pools (B, C, H, W) to (B, C, H', W'). The rivals
-themselves are in `rivals`, `spectral`, `polyphase` and `convolving`.
+A rival that keeps its channels says how it pools (B, C, H, W) to (B, C, H', W').
 """
 
 from __future__ import annotations
