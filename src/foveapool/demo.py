@@ -30,9 +30,8 @@ from foveapool.study.engine import (
 )
 from foveapool.study.loading import load_fit_maps
 from foveapool.study.presets import read_preset
-from foveapool.study.runner import StudyRun
 from foveapool.study.spec import ExecutionOptions, TrainingSpec
-from foveapool.study.study import Study
+from foveapool.study.study import Study, StudyRun
 
 # The lines of the table, in the order of the preset's arms.
 NAMES = (

@@ -5,10 +5,9 @@ from dataclasses import replace
 from foveapool.runs import Runs
 from foveapool.study.engine import Engine, SerialWorkers
 from foveapool.study.fits import solve_scatter, sum_scatter
-from foveapool.study.runner import StudyRun
 from foveapool.study.setting import Pool, Setting
 from foveapool.study.spec import ExecutionOptions, Source, TrainingSpec
-from foveapool.study.study import StudyStages
+from foveapool.study.study import StudyRun, StudyStages
 from foveapool.training.recipe import Recipe
 
 SOURCE = Source("street-digits", options={"train_size": 160, "test_size": 64})

@@ -14,8 +14,8 @@ from foveapool.study.engine import Engine, ProcessWorkers, SerialWorkers
 from foveapool.study.preflight import make_plan
 from foveapool.study.presets import read_preset
 from foveapool.study.rows import make_diverged_result
-from foveapool.study.runner import make_partial_tables
 from foveapool.study.spec import TrainingJob
+from foveapool.study.study import make_partial_tables
 from foveapool.study.worker import find_fault, run_training
 
 from .small_studies import CPU, TINY, conduct_study, results_of, training

@@ -8,8 +8,7 @@ import pytest
 from foveapool.records import read_rows
 from foveapool.runs import Runs
 from foveapool.study.engine import Engine, SerialWorkers
-from foveapool.study.runner import add_to_manifest, claim_study
-from foveapool.study.study import Arm, Study
+from foveapool.study.study import Arm, Study, add_to_manifest, claim_study
 
 from .small_studies import CPU, RECIPE, SOURCE, conduct_study, engine, training
 

@@ -5,10 +5,9 @@ import pytest
 from foveapool.records import ERROR, VALIDATION
 from foveapool.study.preflight import make_plan
 from foveapool.study.presets import read_preset
-from foveapool.study.runner import make_partial_tables
 from foveapool.study.search import Halving, Search, run_search
 from foveapool.study.setting import Pool, Setting
-from foveapool.study.study import Arm, Study
+from foveapool.study.study import Arm, Study, make_partial_tables
 from foveapool.training.recipe import Recipe
 
 from .small_studies import CPU, SOURCE, conduct_study, engine, go_through, tables_of

@@ -30,9 +30,8 @@ from foveapool.study.engine import (
 from foveapool.study.preflight import check_disk_space, check_images, make_plan
 from foveapool.study.presets import parse_changes, preset_titles, read_preset
 from foveapool.study.ray_workers import SEND_SECONDS, RayWorkers, SharedRayWorkers
-from foveapool.study.runner import StudyRun, make_partial_tables
 from foveapool.study.spec import ExecutionOptions
-from foveapool.study.study import Study, Tables
+from foveapool.study.study import Study, StudyRun, Tables, make_partial_tables
 from foveapool.study.worker import find_fault
 from foveapool.training.parallel import choose_device
 

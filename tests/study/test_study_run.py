@@ -20,8 +20,8 @@ from foveapool.study.fits import sum_scatter
 from foveapool.study.preflight import check_disk_space, make_plan
 from foveapool.study.presets import read_preset
 from foveapool.study.rows import make_diverged_result
-from foveapool.study.runner import make_partial_tables
 from foveapool.study.spec import Source, TrainingJob
+from foveapool.study.study import make_partial_tables
 
 from .small_studies import CPU, TINY, WHOLE, conduct_study, engine
 
