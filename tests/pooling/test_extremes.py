@@ -108,11 +108,12 @@ for kind in ("float64", "float32"):
 alike = maps[:3][labels]
 add("samples of a class all alike", alike, refused="do not vary within the classes", warned="B is")
 apart = labels[:, None, None, None]
-for distance in (1e2, 1e4, 1e6):
-    add(f"float64, classes {distance:g} apart", maps + distance * apart)
-for distance in (3.0, 10.0, 30.0):
-    add(f"float32, classes {distance:g} apart", (maps + distance * apart).float())
-add("float32, classes 1000 apart", (maps + 1e3 * apart).float(), noise="near rounding .* float64")
+for distance in (1e2, 1e4, 1e5, 1e6, 1e7):
+    told = "near rounding" if distance > 1e5 else ""
+    add(f"float64, classes {distance:g} apart", maps + distance * apart, noise=told)
+for distance in (3.0, 10.0, 30.0, 1000.0):
+    told = "near rounding .* float64" if distance > 10 else ""
+    add(f"float32, classes {distance:g} apart", (maps + distance * apart).float(), noise=told)
 
 # --- alphas, and B without full rank
 
