@@ -168,8 +168,8 @@ def main(demo: Demo | None = None) -> None:
     print(f"the pooling of seed 0: {first}")
     print(f"its picture:           {picture}")
     print(f"the table's rows:      {folder / 'rows.csv'}")
-    account = add_examples(summarize_run(folder), load_fit_maps)
-    page = write_summaries([account], folder / "report.html")
+    summary = add_examples(summarize_run(folder), load_fit_maps)
+    page = write_summaries([summary], folder / "report.html")
     print(f"a page to explore it:  {page}")
 
 

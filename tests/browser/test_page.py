@@ -24,7 +24,7 @@ NASTY = "<img src=x onerror=\"document.title='broken'\"></script><b>bold</b>"
 
 
 def study(title="A study"):
-    """An account with everything that a page can show."""
+    """A summary with everything that a page can show."""
     usual = {"n": 5, "network": "cnn", "data": "svhn-reduced", "epochs": "9"}
     place = {"pooling": "closed-form", "layer": "3", "norm": "l1"}
     example = summarize_example()
@@ -178,7 +178,7 @@ def test_what_others_wrote_stays_text(browser, tmp_path):
     examples = Examples.load(EXAMPLE / "examples-3-alpha1.safetensors")
     labels = (NASTY, *examples.labels[1:])
     named = Examples(examples.images, examples.maps, labels, examples.channels)
-    account = RunSummary(
+    summary = RunSummary(
         NASTY,
         ((NASTY, NASTY),),
         (Family(NASTY, (operator,), named), Family("other", (operator,))),
@@ -186,7 +186,7 @@ def test_what_others_wrote_stays_text(browser, tmp_path):
         curves=tuple(Curve(NASTY + n, (1, 2), (2.0, 1.0), (None, None)) for n in "ab"),
         missing=(NASTY,),
     )
-    opened(browser, write_summaries([account], tmp_path / "nasty.html"))
+    opened(browser, write_summaries([summary], tmp_path / "nasty.html"))
     assert browser.title == NASTY
     assert browser.find_elements(By.TAG_NAME, "img") == []
     assert browser.find_element(By.TAG_NAME, "h1").text == NASTY

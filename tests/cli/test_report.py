@@ -47,7 +47,7 @@ def test_the_last_run_without_arguments(runs):
     out = runs.folder(CLOSED.name) / "report.html"
     assert said == f"written to {out}"
     page = Page(out.read_text("utf-8"))
-    (family,) = page.data["accounts"][0]["families"]
+    (family,) = page.data["summaries"][0]["families"]
     assert family["examples"]["count"] == 8
     assert "closed form, layer 3, alpha auto, l2" in page.words
 
@@ -68,7 +68,7 @@ def test_the_example_needs_nothing(tmp_path, monkeypatch):
     page = Page((tmp_path / "foveapool-example.html").read_text("utf-8"))
     alphas = [
         [each["alpha"] for each in family["operators"]]
-        for family in page.data["accounts"][0]["families"]
+        for family in page.data["summaries"][0]["families"]
     ]
     assert alphas == [[5, 50, 400], [1, 5, 25, 100, 400]]
     assert "folder" not in page.words

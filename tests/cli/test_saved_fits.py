@@ -104,7 +104,7 @@ def test_the_page_of_a_fit_names_its_layers_and_says_once_that_it_has_no_network
     said = told("report", fit)
     assert said.count("note:") == 1 and "note: No example maps: the network is not known" in said
     page = Page((fit / "report.html").read_text("utf-8"))
-    labels = [family["label"] for family in page.data["accounts"][0]["families"]]
+    labels = [family["label"] for family in page.data["summaries"][0]["families"]]
     assert [label.split(", ")[0] for label in labels] == ["layer 1", "layer 3"]
 
 
@@ -121,7 +121,9 @@ def test_an_operators_file_may_have_any_name(fitted, tmp_path, name):
     fitted[1].operators_["1"].save(tmp_path / name)
     said = told("report", tmp_path / name)
     assert "operator-LAYER" not in said and "unknown layer" not in said
-    (family,) = Page((tmp_path / "pooling.html").read_text("utf-8")).data["accounts"][0]["families"]
+    (family,) = Page((tmp_path / "pooling.html").read_text("utf-8")).data["summaries"][0][
+        "families"
+    ]
     assert family["label"].startswith("pooling, 8")
 
 

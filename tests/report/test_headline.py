@@ -90,10 +90,10 @@ def test_what_is_there_is_told(rows, verdict):
 
 def test_without_errors_the_operators_are_told_of():
     operators = [operator(alpha) for alpha in (1.0, 5.0, 25.0)]
-    account = RunSummary("t", families=group_operators(operators))
+    summary = RunSummary("t", families=group_operators(operators))
     gain = operators[1].gain()[0].mean()
-    assert f"Separates the classes {gain:.2g} times as well" in find_headline(account).verdict
-    page = Page(make_page([account]))
+    assert f"Separates the classes {gain:.2g} times as well" in find_headline(summary).verdict
+    page = Page(make_page([summary]))
     (series,) = page.data["charts"]["result"]["series"]
     means = [[each.settings.alpha, float(each.gain()[0].mean())] for each in operators]
     assert [point[:2] for point in series["points"]] == [

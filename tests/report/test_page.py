@@ -58,7 +58,7 @@ def test_the_policy_lets_in_this_script_and_this_style_only():
 def test_what_others_wrote_appears_as_text():
     nasty = replace(examples(), labels=(NASTY, "b"))
     rows = [row(pooling=NASTY, data=NASTY, network=NASTY), row(metric=NASTY)]
-    account = RunSummary(
+    summary = RunSummary(
         NASTY,
         ((NASTY, NASTY),),
         (Family(NASTY, (operator(),), nasty),),
@@ -67,8 +67,8 @@ def test_what_others_wrote_appears_as_text():
         (Curve(NASTY, (1, 2), (1.0, 2.0), (None, None)),),
         (NASTY,),
     )
-    for accounts in ([account], [account, account]):
-        found = Page(make_page(accounts))
+    for summaries in ([summary], [summary, summary]):
+        found = Page(make_page(summaries))
         assert "img" not in {tag for tag, _ in found.tags}
         assert not any(name.startswith("on") for _, each in found.tags for name in each)
         assert [a.get("type") for t, a in found.tags if t == "script"] == [
@@ -76,7 +76,7 @@ def test_what_others_wrote_appears_as_text():
             "module",
         ]
         assert found.text.count(NASTY) >= 5
-        (family,) = found.data["accounts"][0]["families"]
+        (family,) = found.data["summaries"][0]["families"]
         assert family["label"] == NASTY and family["examples"]["labels"][0] == NASTY
 
 
@@ -110,7 +110,7 @@ def test_operators_in_memory_become_a_page(tmp_path):
     )
     found = Page(out.read_text("utf-8"))
     assert "Mine" in found.words and "my images" in found.words
-    (packed,) = found.data["accounts"][0]["families"][0]["operators"]
+    (packed,) = found.data["summaries"][0]["families"][0]["operators"]
     rows = unpacked(packed["rows"], np.int8).reshape(2, 20, 80)
     scales = unpacked(packed["scales"], np.float32).reshape(2, 20, 1)
     np.testing.assert_allclose(rows * scales / 127, operator().weight, atol=scales.max() / 250)

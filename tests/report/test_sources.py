@@ -1,4 +1,4 @@
-"""Accounts of runs: of finished ones all, of others what is there, of what is none an error."""
+"""Summaries of runs: of finished ones all, of others what is there, of what is none an error."""
 
 import dataclasses
 import json
@@ -50,24 +50,24 @@ def results(runs, pattern):
 
 
 def test_a_finished_study_is_told_whole(runs):
-    account = summarize_run(runs / "studies" / "whole")
-    assert account.missing == () and account.title == "small"
-    errors = {row.pooling: row for row in account.rows if row.metric == ERROR}
+    summary = summarize_run(runs / "studies" / "whole")
+    assert summary.missing == () and summary.title == "small"
+    errors = {row.pooling: row for row in summary.rows if row.metric == ERROR}
     own = [result["error"] for result in results(runs, "*baseline-seed*")]
     assert errors["baseline"].mean == pytest.approx(statistics.mean(own))
-    assert {row.metric for row in account.selection} == {VALIDATION}
-    assert len(account.selection) == 4
-    assert len(account.curves) == 8 and account.curves[0].epochs == (1,)
-    facts = dict(account.facts)
+    assert {row.metric for row in summary.selection} == {VALIDATION}
+    assert len(summary.selection) == 4
+    assert len(summary.curves) == 8 and summary.curves[0].epochs == (1,)
+    facts = dict(summary.facts)
     assert facts["network"] == "CNN, width 4" and facts["trainings"].endswith("of 18")
     assert "s in all" in facts["time training"] and "s in all" in facts["time fitting"]
 
 
 def test_operators_of_one_fit_share_a_slider(runs):
-    account = summarize_run(runs / "studies" / "whole")
-    labels = [family.label.partition(", 8")[0] for family in account.families]
+    summary = summarize_run(runs / "studies" / "whole")
+    labels = [family.label.partition(", 8")[0] for family in summary.families]
     assert labels[:2] == ["layer 3, seed 0", "layer 3, seed 1"]
-    searched = [each for each in account.families if "held-out part 0" in each.label]
+    searched = [each for each in summary.families if "held-out part 0" in each.label]
     assert [[op.settings.alpha for op in each.operators] for each in searched] == [[5, 25]] * 2
     assert not any("part 1" in label for label in labels)
     kept = PoolingOperator.load(next(runs.glob("trainings/*-a5-l1-part0*/operator-3.safetensors")))
@@ -83,25 +83,25 @@ def test_a_half_finished_study_tells_what_is_there(runs):
         path.unlink()
     for path in runs.glob("trainings/*average*"):
         shutil.rmtree(path)
-    account = summarize_run(folder)
-    assert "not finished: 14 of the 18 trainings" in account.missing[0]
-    errors = {row.pooling: row for row in account.rows}
+    summary = summarize_run(folder)
+    assert "not finished: 14 of the 18 trainings" in summary.missing[0]
+    errors = {row.pooling: row for row in summary.rows}
     assert set(errors) == {"baseline", "closed-form"}
     own = [result["error"] for result in results(runs, "*baseline-seed*")]
     assert errors["baseline"].mean == pytest.approx(statistics.mean(own))
     assert errors["baseline"].std == pytest.approx(statistics.stdev(own))
-    assert [row.n for row in account.selection if row.pooling == "closed-form"] == [2] * 4
-    assert "The study is not finished" in Page(make_page([account])).words
+    assert [row.n for row in summary.selection if row.pooling == "closed-form"] == [2] * 4
+    assert "The study is not finished" in Page(make_page([summary])).words
 
 
 def test_a_study_that_has_just_begun_is_told(runs):
     folder = runs / "studies" / "whole"
     shutil.rmtree(runs / "trainings")
     (folder / "rows.csv").unlink()
-    account = summarize_run(folder)
-    assert account.rows == () and account.families == ()
-    assert any("No operator" in text for text in account.missing)
-    assert "0 finished of 18" in Page(make_page([account])).words
+    summary = summarize_run(folder)
+    assert summary.rows == () and summary.families == ()
+    assert any("No operator" in text for text in summary.missing)
+    assert "0 finished of 18" in Page(make_page([summary])).words
 
 
 def test_damaged_files_are_named_and_the_rest_is_shown(runs):
@@ -113,34 +113,34 @@ def test_damaged_files_are_named_and_the_rest_is_shown(runs):
     other.write_text('{"seed": 0, "setting": {}}')
     rows = runs / "studies" / "whole" / "rows.csv"
     rows.write_text("a,b\n1,2\n")
-    account = summarize_run(runs / "studies" / "whole")
-    told = " ".join(account.missing)
+    summary = summarize_run(runs / "studies" / "whole")
+    told = " ".join(summary.missing)
     assert "operator-3.safetensors" in told and "training.json is not whole" in told
-    assert account.missing[0].startswith("No row of rows.csv can be read")
+    assert summary.missing[0].startswith("No row of rows.csv can be read")
     assert "not finished" not in told
     assert "rows.csv: got columns" in told and "KeyError('pools')" in told
-    assert account.families and account.rows
+    assert summary.families and summary.rows
 
 
 def test_a_training_is_told(runs):
     (folder,) = runs.glob("trainings/*closed-form-3*-l?-seed0-*")
-    account = summarize_run(folder)
+    summary = summarize_run(folder)
     (result,) = results(runs, folder.name)
-    (row,) = account.rows
+    (row,) = summary.rows
     assert (row.mean, row.n, row.layer) == (result["error"], 1, "3") and math.isnan(row.std)
-    (family,) = account.families
+    (family,) = summary.families
     assert family.path == folder / "operator-3.safetensors"
-    assert account.missing == ()
+    assert summary.missing == ()
 
 
 def test_a_training_without_operator_or_result_says_so(runs):
     (folder,) = runs.glob("trainings/*baseline-seed0-*")
     (folder / "result.json").unlink()
     (folder / "metrics.jsonl").unlink()
-    account = summarize_run(folder)
-    told = " ".join(account.missing)
+    summary = summarize_run(folder)
+    told = " ".join(summary.missing)
     assert all(words in told for words in ("not finished", "No epoch", "No operator"))
-    assert "What is missing" in Page(make_page([account])).words
+    assert "What is missing" in Page(make_page([summary])).words
 
 
 @pytest.mark.parametrize("text", ["{", '{"seed": 0, "setting": {}}'])
@@ -153,19 +153,19 @@ def test_a_training_with_a_damaged_note_is_named_by_its_folder(runs, text):
 
 def test_a_training_of_any_held_out_part_shows_its_own_operator(runs):
     (folder,) = runs.glob("trainings/*closed-form-3-a5-l1-part1*")
-    account = summarize_run(folder)
-    assert len(account.families) == 1
-    assert [row.metric for row in account.selection] == [VALIDATION] and account.rows == ()
+    summary = summarize_run(folder)
+    assert len(summary.families) == 1
+    assert [row.metric for row in summary.selection] == [VALIDATION] and summary.rows == ()
 
 
 def test_operator_files_are_told_with_or_without_a_note(tmp_path):
     for alpha in (5.0, 25.0):
         operator(alpha).save(tmp_path / f"operator-3-alpha{alpha:g}.safetensors")
     operator(5.0, norm="l1").save(tmp_path / "operator-2.safetensors")
-    account = summarize_run(tmp_path)
-    assert [len(each.operators) for each in account.families] == [1, 2]
-    assert account.families[1].label.startswith("layer 3, ")
-    assert "No run.json" in account.missing[0]
+    summary = summarize_run(tmp_path)
+    assert [len(each.operators) for each in summary.families] == [1, 2]
+    assert summary.families[1].label.startswith("layer 3, ")
+    assert "No run.json" in summary.missing[0]
     (tmp_path / "run.json").write_text('{"network": "cnn", "data_seed": 0}')
     assert ("data seed", "0") in summarize_run(tmp_path).facts
     alone = summarize_run(tmp_path / "operator-2.safetensors")
@@ -176,9 +176,9 @@ def test_operators_that_a_page_cannot_carry_are_counted(tmp_path, monkeypatch):
     for alpha in (1, 5, 25):
         operator(alpha).save(tmp_path / f"operator-3-alpha{alpha}.safetensors")
     monkeypatch.setattr(operator_files, "MOST_WEIGHTS", 2 * operator().weight.numel())
-    account = summarize_run(tmp_path)
-    assert [len(each.operators) for each in account.families] == [2]
-    assert account.missing[0].startswith("1 operators are not on this page")
+    summary = summarize_run(tmp_path)
+    assert [len(each.operators) for each in summary.families] == [2]
+    assert summary.missing[0].startswith("1 operators are not on this page")
 
 
 def test_what_is_no_run_is_refused(tmp_path):
@@ -266,14 +266,14 @@ def test_why_there_are_no_examples_is_said(tmp_path):
         (none, "are gone"),
         (without_scipy, "needs scipy"),
     ):
-        account = add_examples(summarize_run(tmp_path), maps_before)
-        assert words in account.missing[-1] and account.families[0].examples is None
+        summary = add_examples(summarize_run(tmp_path), maps_before)
+        assert words in summary.missing[-1] and summary.families[0].examples is None
 
 
 def test_the_example_of_the_package_is_small_and_whole():
-    account = summarize_example()
-    assert account.missing == ()
-    assert [len(family.operators) for family in account.families] == [3, 5]
-    assert all(family.examples is not None for family in account.families)
+    summary = summarize_example()
+    assert summary.missing == ()
+    assert [len(family.operators) for family in summary.families] == [3, 5]
+    assert all(family.examples is not None for family in summary.families)
     assert sum(path.stat().st_size for path in EXAMPLE.iterdir()) < 300_000
-    assert "street-digits" in dict(account.facts)["data"]
+    assert "street-digits" in dict(summary.facts)["data"]

@@ -1,4 +1,4 @@
-"""Accounts of what `ClosedFormPooling.save` wrote: layers by name, and what the folder knows."""
+"""Summaries of what `ClosedFormPooling.save` wrote: layers by name, and what the folder knows."""
 
 import json
 import re
@@ -34,16 +34,16 @@ def fit(tmp_path):
     return tmp_path / "fit"
 
 
-def names(account):
-    return [each.label.partition(", 8")[0].partition(", 4")[0] for each in account.families]
+def names(summary):
+    return [each.label.partition(", 8")[0].partition(", 4")[0] for each in summary.families]
 
 
 def test_families_have_the_names_of_their_layers(fit):
-    account = summarize_run(fit)
-    assert names(account) == ["layers main, short", "layer last"]
-    assert [each.operators[0].in_shape for each in account.families] == [(8, 8), (4, 4)]
-    assert account.missing == () and account.title == "fit"
-    facts = dict(account.facts)
+    summary = summarize_run(fit)
+    assert names(summary) == ["layers main, short", "layer last"]
+    assert [each.operators[0].in_shape for each in summary.families] == [(8, 8), (4, 4)]
+    assert summary.missing == () and summary.title == "fit"
+    facts = dict(summary.facts)
     assert (facts["mode"], facts["alpha"], facts["class cap"]) == ("replace", "5.0", "10000")
 
 
@@ -58,17 +58,17 @@ def test_a_file_that_is_not_of_the_fit_keeps_its_own_name(fit):
 
 def test_a_missing_file_is_named_and_the_rest_is_shown(fit):
     (fit / "operator-0.safetensors").unlink()
-    account = summarize_run(fit)
-    assert names(account) == ["layer last"]
-    assert "operator-0.safetensors: no such file" in account.missing[0]
+    summary = summarize_run(fit)
+    assert names(summary) == ["layer last"]
+    assert "operator-0.safetensors: no such file" in summary.missing[0]
 
 
 def test_a_run_folder_with_a_fit_in_it_stays_a_run(fit):
     (fit / "run.json").write_text('{"network": "cnn", "seed": 3}')
     (fit / "metrics.jsonl").write_text('{"epoch": 1, "loss": 0.5}\n')
-    account = summarize_run(fit)
-    assert names(account) == ["layers main, short", "layer last"]
-    assert dict(account.facts)["seed"] == "3" and len(account.curves) == 1
+    summary = summarize_run(fit)
+    assert names(summary) == ["layers main, short", "layer last"]
+    assert dict(summary.facts)["seed"] == "3" and len(summary.curves) == 1
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"operators": {}}', '{"operators": 3}'])

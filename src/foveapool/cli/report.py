@@ -59,19 +59,19 @@ def report_command(
         if example and names:
             raise ValueError("--example: got runs too, wanted one or the other")
         if example:
-            accounts, page = [summarize_example()], Path("foveapool-example.html")
+            summaries, page = [summarize_example()], Path("foveapool-example.html")
         else:
             found = [resolve_run(name, runs) for name in names or [find_last_run(runs)]]
-            accounts = [summarize_run(path) for path in found]
+            summaries = [summarize_run(path) for path in found]
             page = found[0] / PAGE if found[0].is_dir() else found[0].with_suffix(".html")
             page = page if len(found) == 1 else runs / "comparison.html"
         page = out or page
         check_file_place(page)
         if maps:
-            accounts = [_with_maps(account, data_root) for account in accounts]
-        written = write_summaries(accounts, page)
-    for account in accounts:
-        for text in account.missing:
+            summaries = [_with_maps(summary, data_root) for summary in summaries]
+        written = write_summaries(summaries, page)
+    for summary in summaries:
+        for text in summary.missing:
             typer.echo(f"note: {text}", err=True)
     typer.echo(f"written to {written}")
     if open_it and not webbrowser.open(written.absolute().as_uri()):
@@ -88,10 +88,10 @@ def resolve_run(name: Path, runs: Path) -> Path:
     )
 
 
-def _with_maps(account: RunSummary, data_root: Path | None) -> RunSummary:
-    bare = [each.path for each in account.families if each.path and each.examples is None]
+def _with_maps(summary: RunSummary, data_root: Path | None) -> RunSummary:
+    bare = [each.path for each in summary.families if each.path and each.examples is None]
     if not all(map(has_network, bare)):
-        return replace(account, missing=(*account.missing, NO_NETWORK))
+        return replace(summary, missing=(*summary.missing, NO_NETWORK))
 
     means = ExecutionOptions("cpu", data_root=data_root)
-    return add_examples(account, partial(load_fit_maps, means=means))
+    return add_examples(summary, partial(load_fit_maps, means=means))

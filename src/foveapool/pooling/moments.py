@@ -55,7 +55,7 @@ class Moments:
 
     Attributes:
         counts: Samples of each class that count, (Q,).
-        bins: The bins of `sampling.random_bins` that each class keeps, (Q,).
+        bins: The bins of `draw_bins` that each class keeps, (Q,).
         mean: The mean of each channel, (C,), float64.
         std: Its standard deviation, (C,), float64; 0 for a dead channel, which then takes no part.
         level: Near the mean of each channel at each place, (C, N), float64: what the second pass

@@ -66,7 +66,7 @@ class Examples:
         """Writes a safetensors file.
 
         Args:
-            path: The file, by custom `examples_path(...)`.
+            path: The file, by custom `get_examples_path(...)`.
 
         Example:
             >>> import tempfile

@@ -94,8 +94,8 @@ def _draw_gain_chart(named: Named) -> Chart | None:
                 if each.settings.alpha > 0
             ],
         }
-        for name, account in named
-        for family in account.families
+        for name, summary in named
+        for family in summary.families
     ]
     series = [each for each in series if len(each["points"]) > 1]
     if not series:
@@ -105,13 +105,13 @@ def _draw_gain_chart(named: Named) -> Chart | None:
     return {"kind": "lines", "title": title, **axes, "wholeX": False, "series": series}
 
 
-def find_headline(account: RunSummary) -> Headline | None:
+def find_headline(summary: RunSummary) -> Headline | None:
     """What came of a run: by its test errors, or else by how well its operators separate."""
-    errors = [r for r in distinct_rows(account.rows) if r.metric == ERROR]
+    errors = [r for r in distinct_rows(summary.rows) if r.metric == ERROR]
     errors = [row for row in errors if math.isfinite(row.mean)]
     if errors:
         return _compare_errors(_choose_group(errors), len(errors))
-    return _describe_gain(account.families[0]) if account.families else None
+    return _describe_gain(summary.families[0]) if summary.families else None
 
 
 def _choose_group(errors: Sequence[Row]) -> list[Row]:

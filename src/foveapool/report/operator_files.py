@@ -30,7 +30,7 @@ from foveapool.report.run_summary import (
 )
 from foveapool.runs import TRAINING
 
-# Of all operators of an account, a byte each before they are packed: what a page can carry.
+# Of all operators of a summary, a byte each before they are packed: what a page can carry.
 MOST_WEIGHTS = 20_000_000
 
 TRAIN_NOTE = "run.json"  # what `foveapool train` leaves in its folder
@@ -38,16 +38,16 @@ Found = TypeVar("Found", bound=Hashable)
 Maps = tuple[Tensor, Tensor, Tensor, Sequence[str]]  # what `choose_examples` is given
 
 
-def add_examples(account: RunSummary, maps_before: Callable[[Path], Maps]) -> RunSummary:
-    """The account with example maps for its operators, kept beside them for the next time.
+def add_examples(summary: RunSummary, maps_before: Callable[[Path], Maps]) -> RunSummary:
+    """The summary with example maps for its operators, kept beside them for the next time.
 
     `maps_before` gives some images, their maps before the pooling of an operator's file, labels
     and class names; where it raises OSError, ValueError or, for want of an extra, ImportError, the
-    account says why there are none.
+    summary says why there are none.
     """
     found: list[Family] = []
-    missing = list(account.missing)
-    for each in account.families:
+    missing = list(summary.missing)
+    for each in summary.families:
         if each.examples is None and each.path is not None:
             try:
                 examples = choose_examples(*maps_before(each.path))
@@ -62,7 +62,7 @@ def add_examples(account: RunSummary, maps_before: Callable[[Path], Maps]) -> Ru
             except (OSError, ValueError, ImportError) as error:
                 missing.append(f"{each.label}: no example maps: {error}")
         found.append(each)
-    return replace(account, families=tuple(found), missing=tuple(missing))
+    return replace(summary, families=tuple(found), missing=tuple(missing))
 
 
 def read_families(files: Iterable[Path], missing: list[str]) -> tuple[Family, ...]:
@@ -140,7 +140,7 @@ class _Loader:
 def _named(trainings: Iterable[TrainingFolder]) -> dict[tuple[str, str], list[Path]]:
     """The files of operators that differ in alpha alone, by a name; the trials before a search.
 
-    The name has what the operators themselves do not tell, see `accounts.family`.
+    The name has what the operators themselves do not tell, see `make_family`.
     """
     found: dict[tuple[str, str], list[Path]] = {}
     ordered = sorted(trainings, key=lambda each: each.held_out is not None)

@@ -76,7 +76,7 @@ def write_page(
         ...     write_page(solve_pooling(scatter, (4, 4)), f"{folder}/page.html").name
         'page.html'
     """
-    account = RunSummary(
+    summary = RunSummary(
         title,
         tuple((facts or {}).items()),
         group_operators(operators, examples),
@@ -84,26 +84,26 @@ def write_page(
         tuple(selection),
         tuple(curves),
     )
-    return write_summaries([account], out)
+    return write_summaries([summary], out)
 
 
 def write_summaries(
-    accounts: Sequence[RunSummary], out: str | os.PathLike[str], title: str | None = None
+    summaries: Sequence[RunSummary], out: str | os.PathLike[str], title: str | None = None
 ) -> Path:
     """Writes a page about one run, or about several side by side, and returns its path."""
     path = Path(out)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_text(path, make_page(accounts, title))
+    write_text(path, make_page(summaries, title))
     return path
 
 
-def make_page(accounts: Sequence[RunSummary], title: str | None = None) -> str:
+def make_page(summaries: Sequence[RunSummary], title: str | None = None) -> str:
     """The whole page as text."""
-    if not accounts:
-        raise ValueError("accounts: got none, wanted at least one run to tell of")
-    several = len(accounts) > 1
-    title = title or (f"{len(accounts)} runs side by side" if several else accounts[0].title)
-    named = [(f"{letter(i)}: " if several else "", each) for i, each in enumerate(accounts)]
+    if not summaries:
+        raise ValueError("summaries: got none, wanted at least one run to tell of")
+    several = len(summaries) > 1
+    title = title or (f"{len(summaries)} runs side by side" if several else summaries[0].title)
+    named = [(f"{letter(i)}: " if several else "", each) for i, each in enumerate(summaries)]
     drawn = make_charts(named)
     result = draw_result_chart(named, drawn.get("errors"))
     drawn |= {} if result is None else {"result": result}
@@ -120,13 +120,13 @@ def make_page(accounts: Sequence[RunSummary], title: str | None = None) -> str:
             "form-action 'none'",
         ]
     )
-    data = {"accounts": [_packed(each) for each in accounts], "charts": drawn}
+    data = {"summaries": [_packed(each) for each in summaries], "charts": drawn}
     return Template(_asset("page.html")).substitute(
         policy=together([policy]),
         title=together([title]),
         style=style,
         script=script,
-        lead=make_lead(accounts),
+        lead=make_lead(summaries),
         main=together([*make_headline(named, drawn), *make_sections(named, drawn)]),
         data=make_data_element("page-data", data),
     )
@@ -140,7 +140,7 @@ def _hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def _packed(account: RunSummary) -> dict[str, Any]:
+def _packed(summary: RunSummary) -> dict[str, Any]:
     return {
         "families": [
             {
@@ -148,6 +148,6 @@ def _packed(account: RunSummary) -> dict[str, Any]:
                 "operators": [pack_operator(each) for each in family.operators],
                 "examples": None if family.examples is None else pack_examples(family.examples),
             }
-            for family in account.families
+            for family in summary.families
         ]
     }

@@ -63,20 +63,20 @@ def letter(number: int) -> str:
     return chr(ord("A") + number) if number < 26 else str(number + 1)
 
 
-def make_lead(accounts: Sequence[RunSummary]) -> Markup:
+def make_lead(summaries: Sequence[RunSummary]) -> Markup:
     """In a line what was done; with several runs, which letter is which."""
-    if len(accounts) > 1:
+    if len(summaries) > 1:
         parts = [
             together([make_element("b", letter(i)), f" {each.title}"])
-            for i, each in enumerate(accounts)
+            for i, each in enumerate(summaries)
         ]
     else:
-        told = dict(accounts[0].facts)
+        told = dict(summaries[0].facts)
         names = ("data", "network", "pooling", "recipe")
         parts = [together([told[name]]) for name in names if name in told]
     if not parts:
         return Markup("")
-    kind = "lead letters" if len(accounts) > 1 else "lead"
+    kind = "lead letters" if len(summaries) > 1 else "lead"
     return make_element("p", Markup(" &middot; ".join(parts)), class_=kind)
 
 
@@ -147,7 +147,7 @@ def _errors(named: Named, drawn: Mapping[str, Chart]) -> Markup | None:
     if figures:
         content.append(make_element("div", figures, class_="charts"))
     letters = int(len(named) > 1)
-    errors = _merged(named, lambda account: error_table(account.rows))
+    errors = _merged(named, lambda summary: error_table(summary.rows))
     if errors.lines:
         errors, common = _without_common(errors, ("network", "data"))
         caption = f"Test errors{common}: percent with deviation over n trials, and what they cost."
@@ -157,7 +157,7 @@ def _errors(named: Named, drawn: Mapping[str, Chart]) -> Markup | None:
     if others.lines:
         table = make_table_element(others, "Figures of other kinds.", 2 + letters)
         content.append(_folded(f"More figures: {len(others.lines)}", table))
-    searched = _merged(named, lambda account: selection_table(account.selection))
+    searched = _merged(named, lambda summary: selection_table(summary.selection))
     if searched.lines:
         caption = "Every setting that the search looked at, the best first."
         table = make_table_element(searched, caption, 5 + letters)
@@ -171,7 +171,7 @@ def _folded(summary: str, content: Markup) -> Markup:
 
 def _merged(named: Named, table_of: Callable[[RunSummary], Table]) -> Table:
     """The tables of all runs as one, with the run's letter in front where there are several."""
-    tables = [table_of(account) for _, account in named]
+    tables = [table_of(summary) for _, summary in named]
     if len(tables) == 1:
         return tables[0]
     lines = [(letter(i), *line) for i, each in enumerate(tables) for line in each.lines]
@@ -191,16 +191,16 @@ def _without_common(table: Table, names: Sequence[str]) -> tuple[Table, str]:
     return Table(tuple(table.header[i] for i in kept), lines), words
 
 
-def _other_figures(account: RunSummary) -> Table:
+def _other_figures(summary: RunSummary) -> Table:
     """What has no column in the table of errors: robustness, for example."""
-    rows = [row for row in latest_rows(account.rows) if row.metric not in _TOLD]
+    rows = [row for row in latest_rows(summary.rows) if row.metric not in _TOLD]
     lines = [(describe_setting(r), r.metric, str(r.n), format_spread(r.mean, r.std)) for r in rows]
     return Table(("setting", "figure", "n", "value"), tuple(lines))
 
 
 def _done(named: Named) -> Markup | None:
     """What was done: a list for one run, a column a run for several."""
-    told = [dict(account.facts) for _, account in named]
+    told = [dict(summary.facts) for _, summary in named]
     if not any(told):
         return None
     if len(told) == 1:
@@ -209,7 +209,7 @@ def _done(named: Named) -> Markup | None:
         ]
         facts = make_element("dl", *pairs, class_="facts")
         return _section("done", "What was done", facts)
-    titles = [f"{letter(i)} {account.title}" for i, (_, account) in enumerate(named)]
+    titles = [f"{letter(i)} {summary.title}" for i, (_, summary) in enumerate(named)]
     head = [make_element("th", each, scope="col") for each in ("fact", *titles)]
     lines = []
     for name in dict.fromkeys(name for each in told for name in each):
@@ -224,13 +224,13 @@ def _done(named: Named) -> Markup | None:
 Chart = dict[str, Any]
 
 
-def make_charts(accounts: Sequence[tuple[str, RunSummary]]) -> dict[str, Chart]:
-    """All charts that the named accounts have something to show in."""
+def make_charts(summaries: Sequence[tuple[str, RunSummary]]) -> dict[str, Chart]:
+    """All charts that the named summaries have something to show in."""
     made = {
-        "errors": draw_errors_chart(accounts),
-        "alpha": draw_alpha_chart(accounts),
-        "loss": losses_by_epoch(accounts),
-        "test": errors_by_epoch(accounts),
+        "errors": draw_errors_chart(summaries),
+        "alpha": draw_alpha_chart(summaries),
+        "loss": losses_by_epoch(summaries),
+        "test": errors_by_epoch(summaries),
     }
     return {name: chart for name, chart in made.items() if chart is not None}
 
@@ -266,11 +266,11 @@ def label_training(row: Row) -> str:
     return f"{label_cell('network', row.network)} on {label_cell('data', row.data)}"
 
 
-def draw_errors_chart(accounts: Sequence[tuple[str, RunSummary]]) -> Chart | None:
+def draw_errors_chart(summaries: Sequence[tuple[str, RunSummary]]) -> Chart | None:
     """Test errors, a line each, the paper's where it has one for this network and data."""
     lines = []
-    for number, (name, account) in enumerate(accounts):
-        rows = [r for r in latest_rows(account.rows) if r.metric == ERROR and math.isfinite(r.mean)]
+    for number, (name, summary) in enumerate(summaries):
+        rows = [r for r in latest_rows(summary.rows) if r.metric == ERROR and math.isfinite(r.mean)]
         several = len({(row.network, row.data) for row in rows}) > 1
         for row in rows:
             replaces = not form(row)  # as in the paper
@@ -291,12 +291,12 @@ def draw_errors_chart(accounts: Sequence[tuple[str, RunSummary]]) -> Chart | Non
     return {"kind": "dots", "title": title, "x": ERROR, "lines": lines}
 
 
-def draw_alpha_chart(accounts: Sequence[tuple[str, RunSummary]]) -> Chart | None:
+def draw_alpha_chart(summaries: Sequence[tuple[str, RunSummary]]) -> Chart | None:
     """Error against alpha by layer and norm: of a search if there was one, else of the trials."""
     for metric in (VALIDATION, ERROR):
         series = []
-        for name, account in accounts:
-            rows = [r for r in (*account.selection, *account.rows) if r.metric == metric]
+        for name, summary in summaries:
+            rows = [r for r in (*summary.selection, *summary.rows) if r.metric == metric]
             series += _over_alpha(name, rows)
         if series:
             title = f"{metric} against alpha, by layer and norm"
@@ -325,22 +325,22 @@ def _over_alpha(name: str, rows: Iterable[Row]) -> list[dict[str, Any]]:
     ]
 
 
-def losses_by_epoch(accounts: Sequence[tuple[str, RunSummary]]) -> Chart | None:
+def losses_by_epoch(summaries: Sequence[tuple[str, RunSummary]]) -> Chart | None:
     """Training loss by epoch; trainings of one setting share a color."""
     series = [
         {"name": name + curve.label, "points": _points(curve.epochs, curve.losses)}
-        for name, account in accounts
-        for curve in account.curves
+        for name, summary in summaries
+        for curve in summary.curves
     ]
     return _by_epoch("training loss", series, log=True)
 
 
-def errors_by_epoch(accounts: Sequence[tuple[str, RunSummary]]) -> Chart | None:
+def errors_by_epoch(summaries: Sequence[tuple[str, RunSummary]]) -> Chart | None:
     """Test error by epoch, for trainings that took it more than once."""
     series = [
         {"name": name + curve.label, "points": _points(curve.epochs, curve.errors)}
-        for name, account in accounts
-        for curve in account.curves
+        for name, summary in summaries
+        for curve in summary.curves
     ]
     return _by_epoch(ERROR, [each for each in series if len(each["points"]) > 1], log=False)
 

@@ -1,6 +1,7 @@
-"""Accounts: what a page tells of one run, as data, wherever it came from.
+"""Run summaries: what a page tells of one run, as data, wherever it came from.
 
-`evaluate.py` makes them from folders; whoever has operators in memory makes one with `families`.
+`sources.py` makes them from folders; whoever has operators in memory makes one with
+`group_operators`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from foveapool.pooling.operator import PoolingOperator
 from foveapool.records import Row
 from foveapool.report.examples import Examples, digest_means
 
-NO_OPERATOR = "No operator"  # begins what is said of an account in which one is missing
+NO_OPERATOR = "No operator"  # begins what is said of a summary in which one is missing
 # Settings of an operator that go without saying.
 _USUAL = {name: DEFAULTS[name] for name in ("window", "sign", "weighting")}
 _USUAL |= {"center": "paper", "alpha_unit": "absolute"}

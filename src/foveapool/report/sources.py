@@ -76,8 +76,8 @@ def summarize_run(path: Path) -> RunSummary:
 
 def summarize_example() -> RunSummary:
     """The run that comes with the package: operators of a CNN on street digits."""
-    account = summarize_run(EXAMPLE)
-    return replace(account, facts=tuple(f for f in account.facts if f[0] != "folder"))
+    summary = summarize_run(EXAMPLE)
+    return replace(summary, facts=tuple(f for f in summary.facts if f[0] != "folder"))
 
 
 def find_last_run(root: Path) -> Path:
@@ -403,8 +403,8 @@ def read_all_rows(sources: Sequence[Path], say: Say = _say_nothing) -> list[Row]
         if source.is_file():
             found += read_rows(source, skip=say)
         else:
-            account = _summarize(source, say)
-            found += [*account.selection, *account.rows]
+            summary = _summarize(source, say)
+            found += [*summary.selection, *summary.rows]
     if not found:
         raise ValueError(
             f"{_listed(sources)}: got no row of results, wanted the folder of a study with a "
@@ -433,8 +433,8 @@ def _summarize(source: Path, say: Say) -> RunSummary:
 
     Not that an operator is: figures of operators say so themselves, others need none.
     """
-    account = summarize_run(source)
-    for text in account.missing:
+    summary = summarize_run(source)
+    for text in summary.missing:
         if not text.startswith(NO_OPERATOR):
             say(text)
-    return account
+    return summary

@@ -151,7 +151,7 @@ def find_differing_columns(rows: Iterable[Row]) -> tuple[str, ...]:
 def error_table(rows: Iterable[Row], first: Sequence[str] = ()) -> Table:
     """A line for each setting: error, the paper's, the gain over the baseline, what it costs.
 
-    `first` are columns of a row to begin with, such as `told_apart` finds for several studies.
+    `first` are columns of a row to begin with, such as `find_differing_columns` finds.
     """
     rows = latest_rows(rows)
     errors = {setting_key(row): row for row in rows if row.metric == ERROR}

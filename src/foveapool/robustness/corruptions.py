@@ -251,7 +251,7 @@ def corrupt(
         start: Where in a larger set the images begin, for a set that is corrupted in parts: parts
             of whole blocks of `block_length(images)`, the last as short as it is, get the bytes
             that the set would get at once.
-        frost_folder: Pictures of ice for "frost", see `frost_pictures`.
+        frost_folder: Pictures of ice for "frost", see `load_frost_pictures`.
 
     Returns:
         The corrupted images, uint8 (N, H, W, 3).

@@ -75,7 +75,7 @@ def evaluate(
         dtype: Another precision than float32 is torch's autocast.
         folder: Published sets to read instead of making the images: .../CIFAR-10-C,
             .../CIFAR-10-P or a folder that holds both.
-        frost_folder: Pictures of ice for "frost", see `frost_pictures`.
+        frost_folder: Pictures of ice for "frost", see `load_frost_pictures`.
         progress: Told after every batch: images done, images in all, and what they suffer.
 
     Returns:

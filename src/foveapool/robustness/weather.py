@@ -135,7 +135,7 @@ def _read_picture(path: Path, changed: int, factor: float) -> Tensor:
 
 @lru_cache(maxsize=4)
 def draw_frost(scale: float) -> tuple[Tensor, ...]:
-    """Five pictures as `frost_pictures` gives them, of needles and haze; always the same ones."""
+    """Five pictures as `load_frost_pictures` gives them: needles and haze, always the same."""
     return tuple(magnify(_draw_ice(*like), scale) for like in _LIKE)
 
 

@@ -3,7 +3,7 @@
 [data]      name, seed, share, options
 [network]   name, width, and any other argument of its class
 [recipe]    what differs from the paper's recipe for this network and data
-[[search]]  the grid of one pooling and how it is judged, see `select.Search`; the tables of `also`
+[[search]]  the grid of one pooling and how it is judged, see `Search`; the tables of `also`
             are as an [[arm]] is
 [trials]    seeds, and `robustness` to measure too: corruptions, perturbations
 [[arm]]     a line of the table: pooling, its choices; a list makes a line for each value, but

@@ -75,7 +75,7 @@ def dry_run(model: nn.Module) -> Iterator[None]:
     """Evaluation mode without gradients; every module's own mode is put back, come what may.
 
     What is compiled runs as it was written: compiled code would pass hooks by. Inference mode is
-    left for as long: torch counts no changes in place there, and `version_of` needs them.
+    left for as long: torch counts no changes in place there, and `get_version` needs them.
     """
     get_device(model)
     counting = torch.inference_mode(False)

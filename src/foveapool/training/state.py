@@ -35,7 +35,7 @@ def compute_batch_loss(network: nn.Module, feed: Feed) -> Tensor:
 
 @functools.cache
 def compile_batch_loss() -> Callable[[nn.Module, Feed], Tensor]:
-    """`batch_loss` compiled, once for all networks and data of one shape.
+    """`compute_batch_loss` compiled, once for all networks and data of one shape.
 
     The network is an argument and its weights are inputs, so that the next trial finds the code
     that the last one compiled.

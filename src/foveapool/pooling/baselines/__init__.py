@@ -2,9 +2,8 @@
 
 Each is built from `(channels, in_shape, out_shape, components=1)` and maps (B, C, H, W) to
 (B, components * C, H', W'); poolings of other papers keep C channels and give them `components`
-times, so that sizes agree. A baseline is judged in the form of its own paper, which `PUBLISHED` has
-with its source; any other form of it is ours, and `networks` builds all of them. The closed-form
-pooling and all training live elsewhere.
+times, so that sizes agree. A baseline is judged in the form of its own paper, which
+`PUBLISHED_FORMS` has with its source; any other form of it is ours, and `networks` builds them all.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ function mountExplorers() {
       place.append(node("p", { class: "none", text: words }));
       continue;
     }
-    const { families } = data.accounts[Number(place.dataset.explorer)];
+    const { families } = data.summaries[Number(place.dataset.explorer)];
     const explorer = new Explorer(families, explorers, place.dataset.explorer, keepView);
     explorers.push(explorer);
     place.append(explorer.root);
@@ -44,7 +44,7 @@ function mountExplorers() {
 
 /** How the address calls what it says of an explorer; of several, with the run's letter. */
 function named(name, explorer) {
-  if (data.accounts.length < 2) return name;
+  if (data.summaries.length < 2) return name;
   return `${name}-${String.fromCharCode(65 + Number(explorer.name))}`;
 }
 
