@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from foveapool.labels import BASELINE, POOLINGS
 from foveapool.records import ERROR, VALIDATION, Row
-from foveapool.report.tables import format_spread, place_key
+from foveapool.report.tables import choice_key, format_spread
 from foveapool.statistics import adjust_by_holm, compare_pairs
 from foveapool.tabular import format_markdown
 from tables.rows import format_pair, read_trainings
@@ -92,14 +92,14 @@ def _forms(file: str) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
     (rival,) = (row for row in errors if _is_published_blur(row))
     pairs = {describe(row): compare_pairs(row, rival) for row in errors if row is not rival}
     adjusted = dict(zip(pairs, adjust_by_holm([pair.p for pair in pairs.values()]), strict=True))
-    found = {(place_key(row), row.metric): row for row in rows}
+    found = {(choice_key(row), row.metric): row for row in rows}
     lines = []
     for row in errors:
         name, less, p = describe(row), "-", "-"
         if row is not rival:
             less, p = format_pair(pairs[name])[0], f"{adjusted[name]:.2g}"
         costs = [
-            found[(place_key(row), name)].mean / 1e6
+            found[(choice_key(row), name)].mean / 1e6
             for name in ("parameters", "multiply-adds an image")
         ]
         error = format_spread(row.mean, row.std)

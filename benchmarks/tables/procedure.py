@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from foveapool.labels import BASELINE, CLOSED_FORM, POOLINGS, SGD, TRAINED
 from foveapool.records import ERROR, LESS, P_VALUE, VALIDATION, Row
 from foveapool.report.tables import (
+    choice_key,
     claims_table,
     format_spread,
     get_paper_error,
     load_paper_figures,
-    place_key,
 )
 from foveapool.tabular import format_markdown
 from tables.rows import (
@@ -72,10 +72,10 @@ def _header(where: str) -> tuple[str, ...]:
 
 def _lines(rows: Sequence[Row], at: tuple[str, str, str], more: str = "") -> list[tuple[str, ...]]:
     """A line for each setting of a pooling, in one network on one data set."""
-    found = {(place_key(row), row.metric): row for row in rows}
+    found = {(choice_key(row), row.metric): row for row in rows}
     lines = []
     for row in (r for r in rows if (r.network, r.data, r.pooling) == at and r.metric == ERROR):
-        less, p = (found.get((place_key(row), metric)) for metric in (LESS, P_VALUE))
+        less, p = (found.get((choice_key(row), metric)) for metric in (LESS, P_VALUE))
         lines.append(
             (
                 name_place(row.network, row.data),
@@ -85,7 +85,7 @@ def _lines(rows: Sequence[Row], at: tuple[str, str, str], more: str = "") -> lis
                 _papers(row),
                 format_spread(less.mean, less.std) if less else "-",
                 f"{p.mean:.2g}" if p else "-",
-                f"{found[(place_key(row), PARAMETERS)].mean / 1e6:.2f}",
+                f"{found[(choice_key(row), PARAMETERS)].mean / 1e6:.2f}",
             )
         )
     return lines

@@ -7,7 +7,7 @@ import pytest
 from foveapool.labels import label_columns
 from foveapool.records import ERROR
 from foveapool.report.sources import summarize_run
-from foveapool.report.tables import place_key as place_of
+from foveapool.report.tables import choice_key
 from foveapool.study.presets import read_preset
 from foveapool.study.setting import Pool, Setting
 from foveapool.study.spec import Source, TrainingSpec
@@ -124,7 +124,7 @@ def test_a_study_without_its_table_has_the_same_lines(tmp_path):
 
     def lines():
         rows = [row for row in summarize_run(folder).rows if row.metric == ERROR]
-        return sorted((place_of(row), row.epochs, row.batch, row.values) for row in rows)
+        return sorted((choice_key(row), row.epochs, row.batch, row.values) for row in rows)
 
     finished = lines()
     assert len(finished) == 4 and finished[0][0][:2] == ("cnn, width 4", "street-digits, 50 %")

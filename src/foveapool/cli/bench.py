@@ -35,28 +35,28 @@ def bench_command(
     from rich.table import Table
 
     with user_errors():
-        place = choose_device(device)
+        chosen = choose_device(device)
         table = Table("maps", "scatter, s", "solving, s", "layer / convolution")
         for channels, size in LAYERS:
-            figures = _row(channels, size, images, batch, place)
+            figures = _row(channels, size, images, batch, chosen)
             table.add_row(f"{channels} x {size} x {size}", *figures)
     Console().print(table)
 
 
 def _row(
-    channels: int, size: int, images: int, batch: int, place: torch.device
+    channels: int, size: int, images: int, batch: int, device: torch.device
 ) -> tuple[str, str, str]:
     generator = torch.Generator().manual_seed(0)
-    maps = torch.randn(images, channels, size, size, generator=generator).to(place)
-    labels = torch.arange(images, device=place) % 10
+    maps = torch.randn(images, channels, size, size, generator=generator).to(device)
+    labels = torch.arange(images, device=device) % 10
     # Neighbors alike, classes apart: nearer to real maps than plain noise.
     maps = nn.functional.avg_pool2d(maps, 3, 1, 1) + labels[:, None, None, None] * 0.01
     scatter: Scatter = compute_scatter(maps, labels)
     half = (size // 2, size // 2)
     pool = LinearPool2d(
         solve_pooling(scatter, half).weight, scatter.mean, in_shape=(size, size), out_shape=half
-    ).to(place)
-    convolution = nn.Conv2d(channels, 2 * channels, 3, 2, 1, bias=False).to(place)
+    ).to(device)
+    convolution = nn.Conv2d(channels, 2 * channels, 3, 2, 1, bias=False).to(device)
     x = maps[:batch].clone().requires_grad_()
     # Side by side: what slows the machine for a moment slows both.
     ratios = [_seconds(_passes(pool, x)) / _seconds(_passes(convolution, x)) for _ in range(7)]

@@ -22,7 +22,7 @@ from foveapool.report.style import COLUMN
 from foveapool.robustness.result import (
     CORRUPTION_GROUPS,
     PERTURBATION_GROUPS,
-    has_paper_figures,
+    get_paper_figures,
     load_paper,
 )
 from foveapool.study.loading import find_operator_file, pool_both_ways
@@ -250,6 +250,6 @@ def _bars(
 ) -> Figure:
     """The ratios of the rows, and what the paper prints of them where the data are its own."""
     rows = read_ratio_rows(sources, what, _note)
-    beside = all(has_paper_figures(row.data) for row in rows)
+    beside = all(get_paper_figures(row.data) for row in rows)
     percent = {name: 100 * ratio for name, ratio in printed.items() if beside}
     return figures.ratio_figure(read_ratios(rows, what), groups, what, percent, width)

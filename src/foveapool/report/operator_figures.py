@@ -19,11 +19,11 @@ from foveapool.report.style import (
     SEQUENTIAL,
     SMALL,
     axes_at,
+    format_log_tick,
     legend_below,
     line_style,
     log_axis,
     new_figure,
-    one_two_five,
     signed_colors,
     tidy_axes,
     value_axis,
@@ -152,7 +152,7 @@ def eigenvalue_figure(operator: PoolingOperator, width: float = COLUMN) -> Figur
         bar = figure.colorbar(image, cax=beside)
         if title == "gap":
             for axis in (bar.long_axis.set_major_formatter, bar.long_axis.set_minor_formatter):
-                axis(one_two_five)
+                axis(format_log_tick)
         tidy_axes(beside, grid=False)
     return figure
 

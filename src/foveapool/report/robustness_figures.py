@@ -82,10 +82,10 @@ def _draw_bars(axes: Axes, names: Sequence[str], ratios: Mapping[str, Mapping[st
     """The bars of all networks, those of one corruption side by side."""
     thick = 0.75 / len(ratios)
     for number, (network, own) in enumerate(ratios.items()):
-        told = [(place, own[name]) for place, name in enumerate(names) if name in own]
+        told = [(at, own[name]) for at, name in enumerate(names) if name in own]
         color, hatch = _FILLS[number]
         axes.barh(
-            [place + (number - (len(ratios) - 1) / 2) * thick for place, _ in told],
+            [at + (number - (len(ratios) - 1) / 2) * thick for at, _ in told],
             [value - BASELINE for _, value in told],
             left=BASELINE,
             height=thick,

@@ -49,7 +49,7 @@ _SHARE = re.compile(r"(?P<name>.+), (?P<percent>[0-9.]+) %")
 
 @dataclass(frozen=True)
 class _Series:
-    """Points of one line: what it is called and its rows by place on the x-axis."""
+    """Points of one line: what it is called and its rows by position on the x-axis."""
 
     name: str
     look: dict[str, Any]
@@ -79,10 +79,10 @@ def alpha_figure(rows: Iterable[Row], metric: str | None = None, width: float = 
             "count), wanted a search or a study over alpha"
         )
     drawable = {row: where(row) for rows in panels.values() for row in rows}
-    places = apart(drawable, lambda row: (_panel(row), last_norm(row), last_alpha(row)))
+    layer_names = apart(drawable, lambda row: (_panel(row), last_norm(row), last_alpha(row)))
 
     def drawn(axes: Axes, rows: Sequence[Row]) -> None:
-        full, series = max(map(_thoroughness, rows)), _by_layer_and_norm(rows, places)
+        full, series = max(map(_thoroughness, rows)), _by_layer_and_norm(rows, layer_names)
         for each in series:
             _draw(axes, each, full)
         if any(_thoroughness(row) < full for each in series for row in each.rows.values()):
@@ -158,10 +158,10 @@ def _without_unit(row: Row) -> tuple[str, ...]:
     return (_network(row), _data(row), _pooling(row), row.placement, form(row), components(row))
 
 
-def _by_layer_and_norm(rows: Sequence[Row], places: Mapping[Row, str]) -> list[_Series]:
-    found, layers = [], sorted(set(places.values()))
+def _by_layer_and_norm(rows: Sequence[Row], names: Mapping[Row, str]) -> list[_Series]:
+    found, layers = [], sorted(set(names.values()))
     for norm, layer in product(_NORMS, layers):
-        own = [row for row in rows if (last_norm(row), places[row]) == (norm, layer)]
+        own = [row for row in rows if (last_norm(row), names[row]) == (norm, layer)]
         points: dict[float, Row] = {}
         # Of the looks that a search took at one setting the longest counts.
         for row in sorted(own, key=_thoroughness):
@@ -356,16 +356,16 @@ def _lines(rows: Sequence[Row]) -> dict[str, list[Row]]:
 
 def _draw_lines(axes: Axes, lines: dict[str, list[Row]], layers: Sequence[str]) -> None:
     """The markers of each line, the first layer's above the others'."""
-    places: dict[Row, float] = {}
+    heights: dict[Row, float] = {}
     for number, rows in enumerate(lines.values()):
         step = _APART / max(2, len(rows) - 1)
         for i, row in enumerate(sorted(rows, key=lambda row: row.layer)):
-            places[row] = number + (i - (len(rows) - 1) / 2) * step
+            heights[row] = number + (i - (len(rows) - 1) / 2) * step
     for number, layer in enumerate(layers):
-        own = [row for row in places if row.layer == layer]
+        own = [row for row in heights if row.layer == layer]
         axes.errorbar(
             [row.mean for row in own],
-            [places[row] for row in own],
+            [heights[row] for row in own],
             xerr=[0.0 if math.isnan(row.std) else row.std for row in own],
             label=f"layer {layer}",
             elinewidth=0.6,

@@ -164,11 +164,11 @@ def value_axis(panels: Sequence[Axes]) -> None:
     high = max(axes.dataLim.ymax for axes in panels)
     for axes in panels if 0 < 3 * low < high else ():
         axes.set_yscale("log")
-        axes.yaxis.set_major_formatter(one_two_five)
-        axes.yaxis.set_minor_formatter(one_two_five)
+        axes.yaxis.set_major_formatter(format_log_tick)
+        axes.yaxis.set_minor_formatter(format_log_tick)
 
 
-def one_two_five(value: float, place: float = 0) -> str:
+def format_log_tick(value: float, position: float = 0) -> str:
     """Numbers for a logarithmic axis: plain, and only 1, 2 and 5 of a decade."""
     return f"{value:g}" if f"{value:e}"[0] in "125" else ""
 

@@ -19,8 +19,18 @@ from foveapool.statistics import compare_pairs, index_by_seed
 from foveapool.tabular import Table
 
 Key = tuple[str, ...]
-PLACE = ("network", "data", "pooling", "layer", "placement", "form", "alpha", "norm", "components")
-_APART = ("study", "epochs", "batch")  # what else has errors of its own, in the same place
+CHOICES = (
+    "network",
+    "data",
+    "pooling",
+    "layer",
+    "placement",
+    "form",
+    "alpha",
+    "norm",
+    "components",
+)
+_APART = ("study", "epochs", "batch")  # what else has errors of its own
 _PAIRED = (LESS, P_VALUE, CE, FLIP_RATE)  # begin what is of two networks, with a baseline's
 _OF_PAPER = ("table1-", "sgd-")  # the studies that follow the paper's procedure
 _KNOWN = "settings-"  # those at settings that are known, the paper's among them
@@ -76,7 +86,7 @@ def distinct_rows(rows: Iterable[Row]) -> list[Row]:
     """
     settings: dict[Key, list[Row]] = {}
     for row in latest_rows(rows):
-        settings.setdefault((row.metric, row.epochs, row.batch, *place_key(row)), []).append(row)
+        settings.setdefault((row.metric, row.epochs, row.batch, *choice_key(row)), []).append(row)
     found: list[Row] = []
     for own in settings.values():
         kept: dict[Key, Row] = {}
@@ -88,9 +98,9 @@ def distinct_rows(rows: Iterable[Row]) -> list[Row]:
     return found
 
 
-def place_key(row: Row) -> Key:
-    """Which pooling is where, in which network, and how it was fitted: the columns `PLACE`."""
-    return tuple(getattr(row, name) for name in PLACE)
+def choice_key(row: Row) -> Key:
+    """Which pooling is where, in which network, and how it was fitted: the columns `CHOICES`."""
+    return tuple(getattr(row, name) for name in CHOICES)
 
 
 def label_column(row: Row, name: str) -> str:
@@ -99,8 +109,8 @@ def label_column(row: Row, name: str) -> str:
 
 
 def setting_key(row: Row) -> Key:
-    """What has errors of its own: a place with its study, epochs and batch size."""
-    return (*(getattr(row, name) for name in _APART), *place_key(row))
+    """What has errors of its own: choices with their study, epochs and batch size."""
+    return (*(getattr(row, name) for name in _APART), *choice_key(row))
 
 
 def format_spread(mean: float, deviation: float, digits: int = 2) -> str:
@@ -168,7 +178,7 @@ def error_table(rows: Iterable[Row], first: Sequence[str] = ()) -> Table:
             paper = get_paper_error(error.network, error.data, error.pooling)
         lines.append(
             (
-                *(label_column(error, name) for name in (*first, *PLACE)),
+                *(label_column(error, name) for name in (*first, *CHOICES)),
                 format_spread(error.mean, error.std),
                 "-" if paper is None else format_spread(*paper),
                 cell(LESS, lambda row: format_spread(row.mean, row.std)),
@@ -180,7 +190,7 @@ def error_table(rows: Iterable[Row], first: Sequence[str] = ()) -> Table:
             )
         )
     more = ("paper", "less baseline", "p", "n", "10^6 parameters", "10^6 mult-adds", "s")
-    return Table((*first, *PLACE, "error %", *more), tuple(lines))
+    return Table((*first, *CHOICES, "error %", *more), tuple(lines))
 
 
 def _by_stage(row: Row) -> tuple[str, int, int, float]:
@@ -190,18 +200,18 @@ def _by_stage(row: Row) -> tuple[str, int, int, float]:
 def selection_table(rows: Iterable[Row]) -> Table:
     """Every setting that a search looked at, the best first."""
     ordered = sorted(latest_rows(rows), key=_by_stage)
-    place = PLACE[2:]  # behind network and data, which a search has one of
+    columns = CHOICES[2:]  # behind network and data, which a search has one of
     lines = [
         (
             row.study,
-            *(label_column(row, name) for name in place),
+            *(label_column(row, name) for name in columns),
             row.epochs,
             str(row.n),
             format_spread(row.mean, row.std),
         )
         for row in ordered
     ]
-    return Table(("study", *place, "epochs", "parts", "validation error %"), tuple(lines))
+    return Table(("study", *columns, "epochs", "parts", "validation error %"), tuple(lines))
 
 
 @dataclass(frozen=True)
@@ -289,7 +299,7 @@ def ranking_table(rows: Iterable[Row]) -> Table:
             size = sizes.get(setting_key(row))
             lines.append(
                 (
-                    *(label_column(row, name) for name in PLACE),
+                    *(label_column(row, name) for name in CHOICES),
                     format_spread(row.mean, row.std),
                     *_behind(row, ranked[0]),
                     str(row.n),
@@ -298,7 +308,7 @@ def ranking_table(rows: Iterable[Row]) -> Table:
                 )
             )
     more = ("error %", "behind the best", "p", "n", "10^6 parameters", "study")
-    return Table((*PLACE, *more), tuple(lines))
+    return Table((*CHOICES, *more), tuple(lines))
 
 
 def _behind(row: Row, best: Row) -> tuple[str, str]:

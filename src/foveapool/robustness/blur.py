@@ -19,15 +19,15 @@ def make_defocus_kernel(radius: float, sigma: float, scale: float = 1.0) -> Tens
     The authors' kernel cut to what is not 0. For larger images a disk that spreads the light
     `scale` times as far: theirs is too coarse to be enlarged.
     """
-    place = torch.arange(-8, 9)
-    disk = (place[:, None] ** 2 + place**2 <= radius**2).float()
+    position = torch.arange(-8, 9)
+    disk = (position[:, None] ** 2 + position**2 <= radius**2).float()
     disk = opencv_gaussian(disk / disk.sum(), sigma)
     if scale > 1:
-        variance = float((disk.sum(0) * place**2).sum())
+        variance = float((disk.sum(0) * position**2).sum())
         # A quarter of its squared radius is the variance of a disk along an axis.
         radius = 2 * scale * variance**0.5
-        place = torch.arange(-math.ceil(radius), math.ceil(radius) + 1)
-        distance = torch.hypot(place[:, None].float(), place.float())
+        position = torch.arange(-math.ceil(radius), math.ceil(radius) + 1)
+        distance = torch.hypot(position[:, None].float(), position.float())
         disk = (radius + 0.5 - distance).clamp(0, 1)
         disk = disk / disk.sum()
     used = int(disk.any(0).nonzero().amin())
@@ -55,8 +55,8 @@ def glass_blur(images: Tensor, draws: Draws, sigma: float, shift: float, passes:
     row = torch.arange(reach + 1, height, device=images.device)[:, None]
     column = torch.arange(reach + 1, width, device=images.device)
     for _ in range(passes):
-        places = draws.uniform(count, 2, height - reach - 1, width - reach - 1)
-        left, up = ((places * (reach + 1)).long() - reach).unbind(1)
+        shifts = draws.uniform(count, 2, height - reach - 1, width - reach - 1)
+        left, up = ((shifts * (reach + 1)).long() - reach).unbind(1)
         moved = glass[image, row + up, column + left]
         glass = glass.clone()
         glass[:, reach + 1 :, reach + 1 :] = moved

@@ -100,14 +100,16 @@ def evaluate(
         raise ValueError(f"batch: got {batch}, wanted 1 or more")
     if dtype not in PRECISIONS:
         raise ValueError(f"dtype: got {dtype}, wanted one of {', '.join(map(str, PRECISIONS))}")
-    place = _move_to_device(model, device)
-    pixels, truth = pixels.to(place), truth.to(place)
+    used_device = _move_to_device(model, device)
+    pixels, truth = pixels.to(used_device), truth.to(used_device)
     source: InFlight | OnDisk = InFlight(pixels, seed, frost_folder)
     if folder is not None:
         source = OnDisk(Path(folder), truth, chosen, chosen_severities, sequences)
     frames = sum(PERTURBATIONS[name].frames for name in sequences)
     total = len(pixels) * (1 + len(chosen) * len(chosen_severities) + frames)
-    classify = _Classifier(model, normalize, channels_first, batch, place, dtype, total, progress)
+    classify = _Classifier(
+        model, normalize, channels_first, batch, used_device, dtype, total, progress
+    )
     errors, flips = CorruptionErrors(), FlipRates()
     with eval_mode(model) if isinstance(model, nn.Module) else torch.no_grad():
         answers = classify(pixels, "clean images")

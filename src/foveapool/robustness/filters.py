@@ -89,8 +89,8 @@ def opencv_gaussian(image: Tensor, sigma: float) -> Tensor:
 
     The taps are normalized among themselves, however much of the bell they leave out.
     """
-    place = torch.arange(-1, 2, dtype=torch.float64)
-    taps = torch.exp(-0.5 * (place / sigma) ** 2)
+    position = torch.arange(-1, 2, dtype=torch.float64)
+    taps = torch.exp(-0.5 * (position / sigma) ** 2)
     taps = (taps / taps.sum()).float()
     planes = image[None]
     for axis, reach in ((1, (1, 0)), (2, (0, 1))):
@@ -220,10 +220,10 @@ def magnify(picture: Tensor, factor: float) -> Tensor:
     values = picture.double()
     for axis in (0, 1):
         size = picture.shape[axis]
-        place = (torch.arange(round(size * factor), dtype=torch.float64) + 0.5) / factor - 0.5
-        place = place.clamp(0, size - 1)
-        low = place.floor().long()
-        share = (place - low).reshape(-1, *[1] * (2 - axis))
+        position = (torch.arange(round(size * factor), dtype=torch.float64) + 0.5) / factor - 0.5
+        position = position.clamp(0, size - 1)
+        low = position.floor().long()
+        share = (position - low).reshape(-1, *[1] * (2 - axis))
         high = (low + 1).clamp(max=size - 1)
         near, far = values.index_select(axis, low), values.index_select(axis, high)
         values = near + share * (far - near)
@@ -233,8 +233,8 @@ def magnify(picture: Tensor, factor: float) -> Tensor:
 def _make_boxes(size: int, cells: int) -> Tensor:
     """(cells, size) weights in units of 2^-22: each cell the mean of its whole pixels."""
     edges = torch.floor(torch.arange(cells + 1, dtype=torch.float64) * size / cells + 0.5)
-    place = torch.arange(size)
-    inside = ((place >= edges[:-1, None]) & (place < edges[1:, None])).double()
+    position = torch.arange(size)
+    inside = ((position >= edges[:-1, None]) & (position < edges[1:, None])).double()
     return torch.floor(inside / inside.sum(1, keepdim=True) * 2**22 + 0.5) * inside
 
 
@@ -251,8 +251,8 @@ def shrink_by_boxes(images: Tensor, rows: int, columns: int) -> Tensor:
 def repeat_pixels(images: Tensor, height: int, width: int) -> Tensor:
     """(N, h, w, C) enlarged by giving each pixel to its nearest ones, nothing in between."""
     for axis, size in ((1, height), (2, width)):
-        place = torch.arange(size, dtype=torch.float64) + 0.5
-        index = (place * images.shape[axis] / size).long()
+        position = torch.arange(size, dtype=torch.float64) + 0.5
+        index = (position * images.shape[axis] / size).long()
         images = images.index_select(axis, index.to(images.device))
     return images
 

@@ -53,11 +53,11 @@ def jpeg_compression(images: Tensor, draws: Draws, quality: int) -> Tensor:
     pixels = images.cpu().numpy()
     result = np.empty_like(pixels)
     # One after the other: Pillow holds Python's lock, and threads only wait for each other.
-    for place, image in zip(result, pixels, strict=True):
+    for target, image in zip(result, pixels, strict=True):
         with io.BytesIO() as file:
             Image.fromarray(image).save(file, "JPEG", quality=quality)
             with Image.open(file) as decoded:
-                place[:] = np.asarray(decoded)
+                target[:] = np.asarray(decoded)
     return torch.from_numpy(result).to(images.device)
 
 

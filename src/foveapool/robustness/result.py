@@ -188,7 +188,7 @@ class Paper:
     reconstructed: tuple[int, ...]
 
 
-def has_paper_figures(data: str) -> Paper | None:
+def get_paper_figures(data: str) -> Paper | None:
     """The paper's figures where networks were measured on its data, CIFAR-10, else None.
 
     Errors on other images say nothing beside them.
@@ -318,7 +318,7 @@ def count_better(names: Iterable[str], ratios: Mapping[str, float]) -> str:
     return f"{sum(ratio < 1 for ratio in there)} of {len(there)}"
 
 
-def make_standing(result: RobustnessResult) -> dict[str, str]:
+def summarize_alone(result: RobustnessResult) -> dict[str, str]:
     """What can be said of a network alone, in percent."""
     corruptions, flips = result.corruptions, result.perturbations
     found = {}
@@ -332,7 +332,7 @@ def make_standing(result: RobustnessResult) -> dict[str, str]:
     return found
 
 
-def compare_with_paper(ours: RobustnessResult, baseline: RobustnessResult) -> dict[str, str]:
+def compare_with_baseline(ours: RobustnessResult, baseline: RobustnessResult) -> dict[str, str]:
     """What can be said of a network against another: means in percent, and counts."""
     found = {}
     if ours.corruptions.errors.keys() >= set(STANDARD_CORRUPTIONS):

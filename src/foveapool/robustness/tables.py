@@ -14,14 +14,14 @@ from foveapool.robustness.result import (
     PERTURBATION_GROUPS,
     Paper,
     RobustnessResult,
-    compare_with_paper,
+    compare_with_baseline,
     corruption_ratios,
     count_better,
-    has_paper_figures,
+    get_paper_figures,
     load_paper,
-    make_standing,
     perturbation_ratios,
     sum_levels,
+    summarize_alone,
 )
 from foveapool.tabular import Table
 
@@ -67,7 +67,7 @@ def make_tables(
         >>> [table.name for table in make_tables(result)]
         ['summary', 'corruptions-non-geometric']
     """
-    printed = has_paper_figures(data)
+    printed = get_paper_figures(data)
     found = [summary_table(ours, baseline, printed)]
     for group, names in CORRUPTION_GROUPS.items():
         if there := [name for name in names if name in ours.corruptions.errors]:
@@ -84,11 +84,11 @@ def summary_table(
     printed: Paper | None = None,
 ) -> Table:
     """The means and counts in which papers sum a network up."""
-    columns = {model: make_standing(result) for model, result in _models(ours, baseline, printed)}
+    columns = {model: summarize_alone(result) for model, result in _models(ours, baseline, printed)}
     if baseline is not None:
-        columns[OURS] |= compare_with_paper(ours, baseline)
+        columns[OURS] |= compare_with_baseline(ours, baseline)
     if printed is not None:
-        columns[PAPER_POOLING] |= compare_with_paper(printed.pooling, printed.baseline)
+        columns[PAPER_POOLING] |= compare_with_baseline(printed.pooling, printed.baseline)
     rows = [
         (label, *(column.get(label, NONE) for column in columns.values()))
         for label in columns[OURS]

@@ -93,20 +93,22 @@ def load_frost_pictures(folder: Path | str | None, scale: float) -> Sequence[Ten
     folder: where .png and .jpg files of ice lie; None looks for those of `imagecorruptions`, and
     draws pictures if it is not installed, with a warning.
     """
-    place = _find_installed() if folder is None else Path(folder).expanduser()
-    if place is None:
+    chosen = _find_installed() if folder is None else Path(folder).expanduser()
+    if chosen is None:
         warnings.warn(
             "frost: no pictures of ice, so they are drawn: results come near the authors', not "
             "equal to them. Give frost_folder=, or install imagecorruptions, which has theirs",
             stacklevel=3,
         )
         return draw_frost(scale)
-    if not place.is_dir():
-        raise FileNotFoundError(f"frost_folder: {place} is no folder, wanted one of .png and .jpg")
-    files = sorted(path for path in place.iterdir() if path.suffix.lower() in _ENDINGS)
+    if not chosen.is_dir():
+        raise FileNotFoundError(f"frost_folder: {chosen} is no folder, wanted one of .png and .jpg")
+    files = sorted(path for path in chosen.iterdir() if path.suffix.lower() in _ENDINGS)
     files = [path for path in files if path.name != _UNSEEN and path.is_file()]
     if not files:
-        raise FileNotFoundError(f"frost_folder: no .png or .jpg in {place}, wanted pictures of ice")
+        raise FileNotFoundError(
+            f"frost_folder: no .png or .jpg in {chosen}, wanted pictures of ice"
+        )
     return [_read_picture(path, path.stat().st_mtime_ns, _SHRINK * scale) for path in files]
 
 
@@ -169,8 +171,8 @@ def frost(
             f"{least[0]} x {least[1]} after scaling, wanted pictures larger than the images"
         )
     atlas = torch.zeros(len(pictures), *sizes.amax(0).tolist(), 3, dtype=torch.uint8)
-    for place, picture in zip(atlas, pictures, strict=True):
-        place[: picture.shape[0], : picture.shape[1]] = picture
+    for target, picture in zip(atlas, pictures, strict=True):
+        target[: picture.shape[0], : picture.shape[1]] = picture
     atlas, sizes = atlas.to(images.device), sizes.to(images.device)
     chosen = (draws.uniform(count) * len(pictures)).long()
     room = sizes[chosen] - torch.tensor([height, width], device=images.device)

@@ -189,11 +189,11 @@ def sum_scatter(
     Not augmented, in evaluation mode, at most the pool's `class_cap` images a class. It is that of
     whole maps, which serves every window.
     """
-    place = choose_device(device)
-    images, _ = load_resident(data, place)
+    chosen = choose_device(device)
+    images, _ = load_resident(data, chosen)
     fit = make_fit(pool).set_params(window=None, num_classes=len(data.train.classes))
     loader = OrderedBatches(images, batch)
-    return fit.sum_scatter(network.to(place), loader, _describe_site(site)).scatter_
+    return fit.sum_scatter(network.to(chosen), loader, _describe_site(site)).scatter_
 
 
 def solve_scatter(

@@ -51,10 +51,10 @@ def read_sample_maps(
     network: Any, data: DataSet, module: str, device: str | None = None, count: int = COUNT
 ) -> SampleMaps:
     """The first images that the network is measured on, and what reaches a module for them."""
-    place = choose_device(device)
-    network.to(place)
+    chosen = choose_device(device)
+    network.to(chosen)
     some = data.test.part(torch.arange(min(count, len(data.test))))
-    _, images = load_resident(replace(data, test=some), place)
+    _, images = load_resident(replace(data, test=some), chosen)
     maps = [read_inputs(network, batch, [module])[module] for batch, _ in iterate_batches(images)]
     return SampleMaps(some.images, torch.cat(maps).cpu(), some.labels, some.classes)
 
@@ -293,15 +293,15 @@ def pool_both_ways(
     """
     operator, means = PoolingOperator.load(path), ExecutionOptions(data_root=data_root)
     network, data, module = load_fit_network(path, means, placement)
-    place = choose_device(device)
+    chosen = choose_device(device)
     sample = read_sample_maps(network, data, module, device, images)
 
     def pooled(pooling: Callable[[Tensor], Tensor]) -> Tensor:
-        return torch.cat([pooling(part.to(place)).cpu() for part in sample.maps.split(500)])
+        return torch.cat([pooling(part.to(chosen)).cpu() for part in sample.maps.split(500)])
 
     with eval_mode(network):
         default = pooled(network.get_submodule(module))
-        learned = pooled(operator.module().to(place))
+        learned = pooled(operator.module().to(chosen))
     return PooledMaps(default, learned, sample.labels, sample.classes)
 
 

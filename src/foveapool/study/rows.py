@@ -12,8 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from foveapool.labels import label_columns as place_of_facts
-from foveapool.labels import label_data as label_of_facts
+from foveapool import labels
 from foveapool.records import (
     CE,
     ERROR,
@@ -65,7 +64,7 @@ class SeedTrials:
 def setting_columns(setting: Setting, recipe: Recipe) -> dict[str, str]:
     """Where the poolings are and how they were fitted, as columns of a row."""
     told = recipe.pooling_rate != 1 and trains_matrix(setting)
-    return place_of_facts(setting.facts(), recipe.pooling_rate if told else None)
+    return labels.label_columns(setting.facts(), recipe.pooling_rate if told else None)
 
 
 def make_trial_rows(
@@ -141,7 +140,7 @@ def _columns(
 
 def label_data(training: TrainingSpec) -> str:
     """The data's name, with the share of it that is trained on."""
-    return label_of_facts(training.source.facts())
+    return labels.label_data(training.source.facts())
 
 
 def make_robustness_rows(

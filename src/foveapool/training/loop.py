@@ -202,8 +202,8 @@ class _Loop:
         self.state.workers.average([losses])
         for number, loss in enumerate(losses.tolist(), first + 1):
             if not math.isfinite(loss):
-                place = f"in epoch {epoch + 1}, step {number} of {self.state.feed.steps}"
-                raise self._divergence(f"loss: got {loss} {place}, wanted finite numbers", epoch)
+                when = f"in epoch {epoch + 1}, step {number} of {self.state.feed.steps}"
+                raise self._divergence(f"loss: got {loss} {when}, wanted finite numbers", epoch)
 
     def _error(self, epoch: int, last: bool) -> float | None:
         due = self.pace.evaluate_every is not None and (epoch + 1) % self.pace.evaluate_every == 0
@@ -220,9 +220,9 @@ class _Loop:
     def _check_weights(self, epoch: int) -> None:
         """Ends where one is no number: the update after a good loss can be one too many."""
         if not self.state.is_finite():
-            place = f"after {self.position.epoch} epochs and {self.position.step} steps"
+            when = f"after {self.position.epoch} epochs and {self.position.step} steps"
             raise self._divergence(
-                f"network: got weights that are not finite {place}, wanted finite numbers", epoch
+                f"network: got weights that are not finite {when}, wanted finite numbers", epoch
             )
 
     def _save(self, epoch: int) -> None:
