@@ -124,7 +124,10 @@ def missing_in_class(cls: type) -> list[str]:
         fields = [field.name for field in dataclasses.fields(cls)]
         found += unexplained(parts.get("Attributes", ""), fields)
     else:
-        found += unexplained(parts.get("Args", ""), inspect.signature(cls).parameters)
+        # A class that is made as another public one says so, and leaves its arguments to that.
+        bases = (base.__name__ for base in cls.__mro__[1:] if base in vars(foveapool).values())
+        if "__init__" in own or not any(f"`{base}`" in parts[""] for base in bases):
+            found += unexplained(parts.get("Args", ""), inspect.signature(cls).parameters)
     checks = [own[name] for name in ("__init__", "__post_init__") if name in own]
     if any(map(raises, checks)) and "Raises" not in parts:
         found.append("no Raises")

@@ -2,10 +2,10 @@
 
 from foveapool.pooling.accumulate import ScatterAccumulator, compute_scatter
 from foveapool.pooling.baselines import BASELINES, baseline_pooling
-from foveapool.pooling.functional import linear_pool2d
+from foveapool.pooling.functional import linear_pool
 from foveapool.pooling.least_squares import Mixing
-from foveapool.pooling.mixing import ChannelMixing, MixingPool2d
-from foveapool.pooling.module import LinearPool2d
+from foveapool.pooling.mixing import ChannelMixing, MixingPool
+from foveapool.pooling.module import LinearPool, LinearPool1d, LinearPool2d, LinearPool3d
 from foveapool.pooling.moments import ChannelMoments, Moments
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.pooling.scatter import Scatter
@@ -26,9 +26,12 @@ __all__ = [
     "ChannelMoments",
     "ClosedFormPooling",
     "Downsampling",
+    "LinearPool",
+    "LinearPool1d",
     "LinearPool2d",
+    "LinearPool3d",
     "Mixing",
-    "MixingPool2d",
+    "MixingPool",
     "Moments",
     "PoolingOperator",
     "PoolingReport",
@@ -40,7 +43,7 @@ __all__ = [
     "capture",
     "compute_scatter",
     "downsampling_layers",
-    "linear_pool2d",
+    "linear_pool",
     "load",
     "move_stride",
     "pooling_report",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from foveapool import ChannelMixing, LinearPool2d, MixingPool2d
+from foveapool import ChannelMixing, LinearPool2d, MixingPool
 
 
 def shifts(layer: nn.Conv2d, size: tuple[int, int]) -> LinearPool2d:
@@ -37,9 +37,9 @@ def as_mixing(kernel: Tensor) -> Tensor:
     return kernel.flatten(2).transpose(1, 2)
 
 
-def twin_of(layer: nn.Conv2d, size: tuple[int, int]) -> MixingPool2d:
+def twin_of(layer: nn.Conv2d, size: tuple[int, int]) -> MixingPool:
     """The pooling and the mixing that are the convolution."""
-    return MixingPool2d(shifts(layer, size).to(layer.weight), mixing_of(layer))
+    return MixingPool(shifts(layer, size).to(layer.weight), mixing_of(layer))
 
 
 LAYERS = {

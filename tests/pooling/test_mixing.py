@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from foveapool import ChannelMixing, LinearPool2d, MixingPool2d
+from foveapool import ChannelMixing, LinearPool2d, MixingPool
 from foveapool.pooling import mixing as mixing_file
 from foveapool.pooling.mixing import is_mixing_first_cheaper, pool_and_mix
 
@@ -50,7 +50,7 @@ def test_both_orders_give_the_same_numbers_and_gradients(make, monkeypatch):
     answers = []
     for first in (True, False):
         monkeypatch.setattr(mixing_file, "is_mixing_first_cheaper", lambda *_, first=first: first)
-        own = MixingPool2d(with_mean(pool, layer.in_channels).double(), copy.deepcopy(twin.mixing))
+        own = MixingPool(with_mean(pool, layer.in_channels).double(), copy.deepcopy(twin.mixing))
         maps = maps_for(layer).requires_grad_()
         answer = own(maps)
         answer.square().sum().backward()
@@ -75,7 +75,7 @@ def test_what_is_no_linear_pooling_is_pooled_first():
 @pytest.mark.parametrize("shape", [(4, 16), (7, 7)])
 def test_maps_of_another_size_are_refused_in_both_orders(outputs, shape):
     pool = LinearPool2d.average((8, 8), (4, 4), components=2)
-    layer = MixingPool2d(pool, ChannelMixing(4, outputs, 2))
+    layer = MixingPool(pool, ChannelMixing(4, outputs, 2))
     with pytest.raises(ValueError, match=r"got a map of shape .* wanted \(batch, channels, 8, 8\)"):
         layer(torch.zeros(1, 4, *shape))
 
@@ -85,7 +85,7 @@ def test_it_compiles_exports_and_can_be_traced(outputs):
     torch.compiler.reset()
     torch.manual_seed(0)
     pool = with_mean(LinearPool2d.random((8, 8), (4, 4), 3), 4)
-    layer = MixingPool2d(pool, ChannelMixing(4, outputs, 3, groups=2, bias=True)).eval()
+    layer = MixingPool(pool, ChannelMixing(4, outputs, 3, groups=2, bias=True)).eval()
     maps = torch.randn(2, 4, 8, 8)
     wanted = layer(maps)
     torch.testing.assert_close(torch.compile(layer, backend="eager", fullgraph=True)(maps), wanted)
@@ -97,7 +97,7 @@ def test_it_compiles_exports_and_can_be_traced(outputs):
 def test_channels_last_and_autocast_change_nothing_but_rounding(outputs):
     torch.manual_seed(0)
     pool = with_mean(LinearPool2d.random((8, 8), (4, 4), 3), 4)
-    layer = MixingPool2d(pool, ChannelMixing(4, outputs, 3))
+    layer = MixingPool(pool, ChannelMixing(4, outputs, 3))
     maps = torch.randn(2, 4, 8, 8)
     wanted = layer(maps)
     torch.testing.assert_close(layer(maps.to(memory_format=torch.channels_last)), wanted)
@@ -112,4 +112,4 @@ def test_sizes_that_do_not_fit_are_refused():
         ChannelMixing(4, 6, 1, groups=3)
     pool = LinearPool2d.average((8, 8), (4, 4), components=2)
     with pytest.raises(ValueError, match="mixing: got one for 3 components, wanted one for 2"):
-        MixingPool2d(pool, ChannelMixing(4, 8, 3))
+        MixingPool(pool, ChannelMixing(4, 8, 3))

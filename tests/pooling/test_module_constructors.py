@@ -157,7 +157,7 @@ def test_a_kernel_larger_than_the_map_is_refused_unless_padded(shape):
     [
         ({"stride": 0}, "stride: got 0, wanted a whole number, 1 or more"),
         ({"stride": (2, 0)}, r"stride: got \(2, 0\), wanted a whole number, 1 or more"),
-        ({"stride": (2, 2, 2)}, r"stride: got \(2, 2, 2\), .* or two of them"),
+        ({"stride": (2, 2, 2)}, r"stride: got \(2, 2, 2\), .* or 2 of them"),
         ({"stride": 1.5}, "stride: got 1.5, wanted a whole number"),
         ({"padding": -1}, "padding: got -1, wanted a whole number, 0 or more"),
         ({"padding": "same"}, "padding: got 'same', wanted a whole number"),

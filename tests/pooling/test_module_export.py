@@ -13,8 +13,8 @@ from safetensors.torch import load_model, save_model
 from torch import Tensor, nn
 
 from foveapool import BASELINES, baseline_pooling, replace
-from foveapool.pooling.functional import linear_pool2d
-from foveapool.pooling.mixing import ChannelMixing, MixingPool2d
+from foveapool.pooling.functional import linear_pool
+from foveapool.pooling.mixing import ChannelMixing, MixingPool
 from foveapool.pooling.module import LinearPool2d
 
 IN_SHAPE, OUT_SHAPE = (4, 6), (2, 3)
@@ -169,7 +169,7 @@ def test_one_compilation_serves_every_batch_size(memory_format):
 @formats
 def test_the_function_and_its_checks_break_no_graph(memory_format):
     pool, maps = random_pool(), random_maps(4, memory_format)
-    compiled = torch.compile(linear_pool2d, fullgraph=True, backend="aot_eager")
+    compiled = torch.compile(linear_pool, fullgraph=True, backend="aot_eager")
     found = compiled(maps, pool.weight, OUT_SHAPE, pool.mean)
     torch.testing.assert_close(found, pool(maps), rtol=1e-5, atol=1e-5)
 
@@ -236,7 +236,7 @@ def test_the_older_exporter_writes_onnx_too(tmp_path: Path):
 
 SCRIPTED = {
     "linear": lambda: random_pool(),
-    "mixing": lambda: MixingPool2d(random_pool(), ChannelMixing(3, 4, 2)),
+    "mixing": lambda: MixingPool(random_pool(), ChannelMixing(3, 4, 2)),
     "deep": lambda: nn.Sequential(nn.ReLU(), nn.Sequential(random_pool())),
     **{name: lambda name=name: baseline_pooling(name, 3, (8, 8), (4, 4)) for name in BASELINES},
 }

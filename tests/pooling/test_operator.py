@@ -14,6 +14,7 @@ import torch
 
 from foveapool.pooling import grid
 from foveapool.pooling.accumulate import compute_scatter
+from foveapool.pooling.module import LinearPool1d, LinearPool2d
 from foveapool.pooling.solve import solve_pooling
 
 from .solved_operator import smooth_maps, smooth_scatter, solved, windows
@@ -170,8 +171,12 @@ def test_the_layer_shares_no_memory_with_the_operator():
     assert torch.equal(operator.weight, before)
 
 
-def test_an_operator_on_a_line_is_no_layer_for_images():
+def test_an_operator_on_a_line_is_a_layer_for_lines_and_none_for_images():
     maps = torch.randn(40, 3, 30, generator=torch.Generator().manual_seed(1))
     operator = solve_pooling(compute_scatter(maps, torch.arange(40) % 2), (15,))
+    pool = operator.module()
+    assert isinstance(pool, LinearPool1d) and pool(maps).shape == (40, 3 * len(operator.rows), 15)
+    with pytest.raises(ValueError, match=r"^LinearPool1d: got a map of shape \(1, 3, 5, 6\), want"):
+        pool(torch.zeros(1, 3, 5, 6))
     with pytest.raises(ValueError, match=r"^in_shape: got \(30,\), wanted \(H, W\)"):
-        operator.module()
+        LinearPool2d(operator.rows, in_shape=(30,), out_shape=(15,))

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import foveapool as fp
 from foveapool.pooling import windowed
-from foveapool.pooling.functional import linear_pool2d
+from foveapool.pooling.functional import linear_pool
 from foveapool.pooling.grid import CENTERS, windows
 from foveapool.pooling.module import LinearPool2d
 
@@ -47,7 +47,7 @@ def random_maps(pool: LinearPool2d, batch=2, memory_format=FORMATS[0]) -> Tensor
 
 
 def whole(pool: LinearPool2d, maps: Tensor) -> Tensor:
-    return linear_pool2d(maps, pool.dense_weight(), pool.out_shape, pool.mean)
+    return linear_pool(maps, pool.dense_weight(), pool.out_shape, pool.mean)
 
 
 @ways

@@ -158,7 +158,7 @@ def test_there_has_to_be_something_to_save(tmp_path):
         fp.save(toy(), tmp_path / "adapter")
     model = toy()
     replace(model, {MAIN: fp.baseline_pooling("soft", 4, (8, 8), (4, 4), 2)})
-    message = "block.main: got a SoftPool, wanted a LinearPool2d.*save the network's state_dict"
+    message = "block.main: got a SoftPool, wanted a linear pooling.*save the network's state_dict"
     with pytest.raises(ValueError, match=message):
         fp.save(model, tmp_path / "adapter")
     assert not (tmp_path / "adapter").exists()

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 import foveapool as fp
-from foveapool import ChannelMixing, ClosedFormPooling, LinearPool2d, MixingPool2d, replace, restore
+from foveapool import ChannelMixing, ClosedFormPooling, LinearPool2d, MixingPool, replace, restore
 
 from ..pooling.shifts import LAYERS, as_mixing, shifts, twin_of
 from .toys import MAIN, SHORTCUT, anatomy, loader, pictures, toy
@@ -322,7 +322,7 @@ def test_each_of_several_layers_gets_a_pooling_and_a_mixing_of_its_own():
         one.mixing.weight.zero_()
     assert bool(other.mixing.weight.any())
     restore(model)
-    shared = MixingPool2d(LinearPool2d.average((8, 8), (4, 4), 9), given.mixing)
+    shared = MixingPool(LinearPool2d.average((8, 8), (4, 4), 9), given.mixing)
     replace(model, {"a": given, "b": shared})
     assert model["a"].mixing is not model["b"].mixing
 
@@ -370,6 +370,6 @@ def test_it_compiles_and_exports(make):
 def test_a_mixing_in_mode_mix_is_a_channel_mixing():
     model = network(LAYERS["3x3"])
     module = fitted(model).module()
-    assert isinstance(module, MixingPool2d) and isinstance(module.mixing, ChannelMixing)
+    assert isinstance(module, MixingPool) and isinstance(module.mixing, ChannelMixing)
     assert (module.fitted_for, module.read_shape) == ("mix", (9, 9))
     assert (module.in_shape, module.out_shape) == ((9, 9), (5, 5))

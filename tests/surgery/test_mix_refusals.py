@@ -7,15 +7,15 @@ import torch
 from torch import nn
 
 import foveapool as fp
-from foveapool import ChannelMixing, ClosedFormPooling, LinearPool2d, MixingPool2d, replace
+from foveapool import ChannelMixing, ClosedFormPooling, LinearPool2d, MixingPool, replace
 from foveapool.pooling import least_squares
 
 from .toys import MAIN, POOL, SHORTCUT, anatomy, loader, toy
 
 
-def mixing_pool(inputs: int = 4, outputs: int = 8, components: int = 2, **more) -> MixingPool2d:
+def mixing_pool(inputs: int = 4, outputs: int = 8, components: int = 2, **more) -> MixingPool:
     pool = LinearPool2d.average((8, 8), (4, 4), components)
-    return MixingPool2d(pool, ChannelMixing(inputs, outputs, components, **more))
+    return MixingPool(pool, ChannelMixing(inputs, outputs, components, **more))
 
 
 def refused_fit(message: str, model: nn.Module | None = None, layer=MAIN, **more) -> None:
@@ -49,7 +49,7 @@ def test_a_wrong_mode_is_answered_with_the_three(mode):
 
 @pytest.mark.parametrize("layer", [POOL, [MAIN, POOL]], ids=["alone", "among others"])
 def test_a_pooling_layer_cannot_be_mixed(layer):
-    message = r"pool: got a MaxPool2d for mode 'mix', wanted an nn.Conv2d: .*'replace' or 'after'"
+    message = r"pool: got a MaxPool2d for mode 'mix', wanted a convolution: .*'replace' or 'after'"
     refused_fit(message, layer=layer, mode="mix")
     average = {POOL: LinearPool2d.average((4, 4), (2, 2))}
     refused_replace(message, average, mode="mix")
@@ -147,7 +147,7 @@ def test_poolings_of_another_mode_are_refused():
         (mixing_pool(3, 8), "block.main: got a mixing of 3 to 8 channels, wanted 4 to 8; was it"),
         (mixing_pool(4, 6), "block.main: got a mixing of 4 to 6 channels, wanted 4 to 8"),
         (
-            MixingPool2d(nn.MaxPool2d(2), ChannelMixing(4, 8, 3)),
+            MixingPool(nn.MaxPool2d(2), ChannelMixing(4, 8, 3)),
             "block.main: got a mixing for 3 components, wanted 1",
         ),
     ],
@@ -165,7 +165,7 @@ def test_a_mean_of_other_channels_is_refused():
 
 @pytest.mark.parametrize("mode", ["replace", "after"])
 def test_a_mixing_is_not_dropped_in_another_mode(mode):
-    message = f"got a MixingPool2d for mode '{mode}', wanted mode 'mix', or its `pool` alone"
+    message = f"got a MixingPool for mode '{mode}', wanted mode 'mix', or its `pool` alone"
     refused_replace(message, {MAIN: mixing_pool()}, mode=mode)
 
 
@@ -178,6 +178,6 @@ def test_what_is_replaced_already_is_refused():
 
 def test_an_adapter_holds_linear_poolings_only(tmp_path):
     model = toy()
-    replace(model, {MAIN: MixingPool2d(nn.MaxPool2d(2), ChannelMixing(4, 8, 1))})
-    with pytest.raises(ValueError, match=r"block\.main: got a MaxPool2d, wanted a LinearPool2d"):
+    replace(model, {MAIN: MixingPool(nn.MaxPool2d(2), ChannelMixing(4, 8, 1))})
+    with pytest.raises(ValueError, match=r"block\.main: got a MaxPool2d, wanted a linear pooling"):
         fp.save(model, tmp_path / "adapter")

@@ -20,7 +20,7 @@ from foveapool.networks.sites import (
     index_choices,
     make_site,
 )
-from foveapool.pooling.mixing import ChannelMixing, MixingPool2d
+from foveapool.pooling.mixing import ChannelMixing, MixingPool
 
 
 class CNN(nn.Module):
@@ -98,7 +98,7 @@ class CNN(nn.Module):
                 down, given = choice.pooling, components * channels
             elif choice.form == "mix":
                 mixing = ChannelMixing(channels, given, components)
-                down, name = MixingPool2d(choice.pooling, mixing), f"{name}.pool"
+                down, name = MixingPool(choice.pooling, mixing), f"{name}.pool"
             else:
                 down, pool = _strided(channels, stride=1), choice.pooling
         self._reaching.append(given)

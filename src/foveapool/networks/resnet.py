@@ -24,7 +24,7 @@ from foveapool.networks.sites import (
     list_paths,
     make_site,
 )
-from foveapool.pooling.mixing import ChannelMixing, MixingPool2d
+from foveapool.pooling.mixing import ChannelMixing, MixingPool
 
 # The module of a block whose input a pooling of form `replace` reads; "" is the block itself.
 _REPLACED = {"both": "conv1", "before": "", "main": "conv1", "shortcut": "shortcut"}
@@ -68,7 +68,7 @@ class PreActBlock(nn.Module):
                 self.conv1 = pooling
             elif form == "mix":
                 mixing = ChannelMixing(inputs, outputs, components)
-                self.conv1 = MixingPool2d(pooling, mixing)
+                self.conv1 = MixingPool(pooling, mixing)
             else:
                 self.conv1 = nn.Conv2d(inputs, outputs, 3, 1, 1, bias=False)
                 self.main_pool = pooling

@@ -1,4 +1,4 @@
-"""The product behind `linear_pool2d` for channels-last maps: `bias + rows @ maps` for each sample.
+"""The product behind `linear_pool` for channels-last maps: `bias + rows @ maps` for each sample.
 
 What torch makes of `baddbmm` by itself is right, and on a GPU slow at both ends: the bias is copied
 into every sample number by number, and the gradient of a matrix that all samples share needs maps
@@ -9,6 +9,7 @@ samples at once where a sample has few channels, by sample where it has many.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from foveapool.pooling.grid import as_shape
+from foveapool.pooling.grid import as_shape, name_sizes
 
 # Where the product of its own gains. Those of fewer columns are slower by sample than at once.
 DEVICES = ("cuda",)
@@ -125,15 +126,15 @@ class _Product(torch.autograd.Function):
         return for_rows, for_maps, for_bias
 
 
-def linear_pool2d(
+def linear_pool(
     x: Tensor, weight: Tensor, out_shape: Sequence[int], mean: Tensor | None = None
 ) -> Tensor:
-    """Pools maps by a matrix; `LinearPool2d` is the layer of it.
+    """Pools maps of one to three axes by a matrix; `LinearPool2d` is the layer of it for two.
 
     Args:
-        x: The maps, (B, C, H, W).
+        x: The maps, (B, C, H, W), or with one or three spatial axes.
         weight: The matrix, (k, M, N) with M = H' W' and N = H W, rows in raster order.
-        out_shape: The output's size, (H', W').
+        out_shape: The output's size, (H', W'), with as many axes as the maps have.
         mean: The level of each channel that a constant map keeps, (C,). Without it, a row that does
             not sum to one changes the level of its channel.
 
@@ -145,8 +146,10 @@ def linear_pool2d(
 
     Example:
         >>> weight = torch.full((1, 1, 4), 0.25)
-        >>> linear_pool2d(torch.ones(2, 3, 2, 2), weight, (1, 1)).shape
+        >>> linear_pool(torch.ones(2, 3, 2, 2), weight, (1, 1)).shape
         torch.Size([2, 3, 1, 1])
+        >>> linear_pool(torch.ones(2, 3, 4), weight, (1,)).shape
+        torch.Size([2, 3, 1])
     """
     target = as_shape(out_shape, "out_shape")
     _check_sizes(x, weight, target, mean)
@@ -162,16 +165,17 @@ def _check_sizes(
             "a single matrix as weight[None]"
         )
     _, outputs, inputs = weight.shape
-    if len(out_shape) != 2 or out_shape[0] * out_shape[1] != outputs:
-        raise ValueError(
-            f"out_shape: got {out_shape}, wanted (H', W') with H' * W' = {outputs}, a place for "
-            "each row of the weight"
-        )
-    if x.dim() != 4 or x.shape[2] * x.shape[3] != inputs:
+    axes = x.dim() - 2
+    if not 1 <= axes <= 3 or math.prod(x.shape[2:]) != inputs:
         raise ValueError(
             f"x: got shape {tuple(x.shape)}, wanted (batch, channels, H, W) with H * W = {inputs}, "
-            "a place for each column of the weight; `LinearPool2d.resized` carries it to another "
-            "map size"
+            "or one or three sizes of that product, a place for each column of the weight; "
+            "`LinearPool2d.resized` carries it to another map size"
+        )
+    if len(out_shape) != axes or math.prod(out_shape) != outputs:
+        raise ValueError(
+            f"out_shape: got {out_shape}, wanted {name_sizes(axes)} of {outputs} places "
+            "in all, one for each row of the weight"
         )
     if mean is not None and (mean.dim() != 1 or mean.shape[0] != x.shape[1]):
         raise ValueError(
@@ -183,7 +187,7 @@ def _check_sizes(
 def pool_checked(
     x: Tensor, weight: Tensor, out_shape: tuple[int, ...], mean: Tensor | None
 ) -> Tensor:
-    """`linear_pool2d` of sizes that are known to fit."""
+    """`linear_pool` of sizes that are known to fit."""
     batch, channels = x.shape[:2]
     components, outputs, _ = weight.shape
     # Positions before components: then a channels-last product already is a channels-last output.
@@ -202,8 +206,15 @@ def pool_checked(
         pooled = pool_at_once(rows, maps, bias)
     pooled = pooled.unflatten(1, (outputs, components)).permute(0, 2, 3, 1)
     result = pooled.reshape(batch, components * channels, *out_shape)
+    return order_channels_last(result) if channels_last else result
+
+
+def order_channels_last(maps: Tensor) -> Tensor:
+    """The same maps with their channels innermost in memory, however many axes they have."""
+    last = maps.dim() - 1
     # Said as a permutation, because vmap knows no memory formats.
-    return result.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2) if channels_last else result
+    ordered = maps.permute(0, *range(2, last + 1), 1).contiguous()
+    return ordered.permute(0, last, *range(1, last))
 
 
 def cast_operands(x: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from numbers import Integral, Real
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -48,6 +48,15 @@ def as_shape(shape: Sequence[int], name: str = "in_shape") -> tuple[int, ...]:
             "give the spatial sizes only, without batch and channels"
         )
     return sizes
+
+
+def name_sizes(axes: int) -> str:
+    """What the sizes of a map with so many axes are called.
+
+    >>> name_sizes(1), name_sizes(3)
+    ('(L,)', '(D, H, W)')
+    """
+    return ("(L,)", "(H, W)", "(D, H, W)")[axes - 1]
 
 
 def as_radius(window: int) -> int:
@@ -236,46 +245,49 @@ def average_weights(in_shape: Sequence[int], out_shape: Sequence[int]) -> Tensor
 def kernel_weights(
     kernel: Tensor,
     in_shape: Sequence[int],
-    stride: int | tuple[int, int] = 1,
-    padding: int | tuple[int, int] = 0,
-) -> tuple[Tensor, tuple[int, int]]:
-    """The convolution with `kernel` (h, w), or (k, h, w), float64 (k, M, N); and its output's size.
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] = 0,
+) -> tuple[Tensor, tuple[int, ...]]:
+    """The convolution with a kernel, float64 (k, M, N), and the size of its output.
+
+    `kernel` has as many axes as the map, or one more, of k kernels, before them.
 
     >>> weight, out_shape = kernel_weights(torch.ones(1, 2), (1, 4), stride=2)
     >>> weight.tolist(), out_shape
     ([[[1.0, 1.0, 0.0, 0.0], [0.0, 0.0, 1.0, 1.0]]], (1, 2))
     """
     source = as_shape(in_shape)
-    if len(source) != 2:
-        raise ValueError(f"in_shape: got {source}, wanted (H, W)")
-    if kernel.dim() not in (2, 3) or not kernel.numel():
+    axes, named = len(source), name_sizes(len(source)).lower()
+    if kernel.dim() not in (axes, axes + 1) or not kernel.numel():
         raise ValueError(
-            f"kernel: got shape {tuple(kernel.shape)}, wanted (h, w) or (k, h, w), each 1 or more"
+            f"kernel: got shape {tuple(kernel.shape)}, wanted {named} or (k, {named[1:-1]}), "
+            f"each 1 or more, for maps of {source}"
         )
-    steps, margins = _as_pair("stride", stride, 1), _as_pair("padding", padding, 0)
-    height, width = source
-    room = (height + 2 * margins[0], width + 2 * margins[1])
-    if kernel.shape[-2] > room[0] or kernel.shape[-1] > room[1]:
+    steps = _as_sizes("stride", stride, axes, 1)
+    margins = _as_sizes("padding", padding, axes, 0)
+    room = tuple(size + 2 * margin for size, margin in zip(source, margins, strict=True))
+    if any(size > most for size, most in zip(kernel.shape[-axes:], room, strict=True)):
         raise ValueError(
-            f"kernel: got shape {tuple(kernel.shape)}, wanted at most {room} in height and width, "
+            f"kernel: got shape {tuple(kernel.shape)}, wanted at most {room} along the axes, "
             f"the map {source} with its padding; give a smaller kernel or more padding"
         )
     kernels = kernel.detach().double().cpu()
-    kernels = kernels[None, None] if kernel.dim() == 2 else kernels[:, None]
+    kernels = kernels[None, None] if kernel.dim() == axes else kernels[:, None]
+    convolve: Any = (functional.conv1d, functional.conv2d, functional.conv3d)[axes - 1]
     # The matrix of a linear map is its answer to the unit vectors.
-    units = torch.eye(height * width, dtype=torch.float64).reshape(-1, 1, height, width)
-    answer = functional.conv2d(units, kernels, stride=steps, padding=margins)
-    return answer.flatten(2).permute(1, 2, 0), (answer.shape[2], answer.shape[3])
+    units = torch.eye(math.prod(source), dtype=torch.float64).reshape(-1, 1, *source)
+    answer = convolve(units, kernels, stride=steps, padding=margins)
+    return answer.flatten(2).permute(1, 2, 0), tuple(answer.shape[2:])
 
 
-def _as_pair(name: str, value: int | tuple[int, int], least: int) -> tuple[int, int]:
-    """The numbers for both axes, or a ValueError."""
-    pair = tuple(value) if isinstance(value, Sequence) else (value, value)
-    if len(pair) != 2 or any(int(each) != each or each < least for each in pair):
+def _as_sizes(name: str, value: int | Sequence[int], axes: int, least: int) -> tuple[int, ...]:
+    """The numbers for all axes, or a ValueError."""
+    sizes = tuple(value) if isinstance(value, Sequence) else (value,) * axes
+    if len(sizes) != axes or any(int(each) != each or each < least for each in sizes):
         raise ValueError(
-            f"{name}: got {value!r}, wanted a whole number, {least} or more, or two of them"
+            f"{name}: got {value!r}, wanted a whole number, {least} or more, or {axes} of them"
         )
-    return int(pair[0]), int(pair[1])
+    return tuple(int(each) for each in sizes)
 
 
 def scale_out_shape(

@@ -8,14 +8,16 @@ convolution. Both steps are linear and may be exchanged; `pool_and_mix` takes th
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from foveapool.pooling.functional import linear_pool2d
+from foveapool.pooling.functional import linear_pool
+from foveapool.pooling.grid import name_sizes
 from foveapool.pooling.layer import Layer
-from foveapool.pooling.module import LinearPool2d
+from foveapool.pooling.module import LinearPool
 
 
 class ChannelMixing(Layer):
@@ -80,7 +82,7 @@ class ChannelMixing(Layer):
             nn.init.uniform_(self.bias, -bound, bound)
 
     def forward(self, pooled: Tensor) -> Tensor:
-        """Mixes pooled maps.
+        """Mixes pooled maps, of one to three axes.
 
         Args:
             pooled: (B, components * in_channels, H', W'), first all channels under the first
@@ -94,8 +96,7 @@ class ChannelMixing(Layer):
             # convolution wants the channels of a group beside each other.
             split = (self.components, self.groups, self.in_channels // self.groups)
             pooled = pooled.unflatten(1, split).transpose(1, 2).flatten(1, 3)
-        kernel = self.weight.flatten(1)[:, :, None, None]
-        return F.conv2d(pooled, kernel, self.bias, groups=self.groups)
+        return mix_channels(pooled, self.weight.flatten(1), self.bias, self.groups)
 
     def extra_repr(self) -> str:
         """Describes the layer for `print(model)`.
@@ -111,8 +112,10 @@ class ChannelMixing(Layer):
         )
 
 
-class MixingPool2d(Layer):
+class MixingPool(Layer):
     """A pooling and the mixing behind it, as one layer (B, C, H, W) -> (B, out_channels, H', W').
+
+    Maps may have one or three axes too, as its pooling has.
 
     Args:
         pool: The pooling; it gives k C channels, all of them under the first component first.
@@ -122,8 +125,9 @@ class MixingPool2d(Layer):
         ValueError: If a linear pooling has another number of components than the mixing.
 
     Example:
+        >>> from foveapool import LinearPool2d
         >>> pool = LinearPool2d.random((8, 8), (4, 4), components=9)
-        >>> layer = MixingPool2d(pool, ChannelMixing(3, 6, components=9))
+        >>> layer = MixingPool(pool, ChannelMixing(3, 6, components=9))
         >>> layer(torch.zeros(2, 3, 8, 8)).shape
         torch.Size([2, 6, 4, 4])
         >>> layer.in_shape, layer.out_shape
@@ -132,13 +136,13 @@ class MixingPool2d(Layer):
 
     # The mode of `replace` that it was fitted for, if any, and the maps that its layer read then.
     fitted_for: str | None = None
-    read_shape: tuple[int, int] | None = None
+    read_shape: tuple[int, ...] | None = None
     # How a fit came by the mixing's numbers, in words.
     origin: str | None = None
 
     def __init__(self, pool: nn.Module, mixing: ChannelMixing) -> None:
         super().__init__()
-        if isinstance(pool, LinearPool2d) and pool.components != mixing.components:
+        if isinstance(pool, LinearPool) and pool.components != mixing.components:
             raise ValueError(
                 f"mixing: got one for {mixing.components} components, wanted one for "
                 f"{pool.components}, as many as the pooling has"
@@ -169,7 +173,7 @@ class MixingPool2d(Layer):
 
 def pool_and_mix(maps: Tensor, pool: nn.Module, mixing: ChannelMixing) -> Tensor:
     """`mixing(pool(maps))`; a linear pooling that is cheaper behind the mixing is taken there."""
-    if isinstance(pool, LinearPool2d) and is_mixing_first_cheaper(pool, mixing):
+    if isinstance(pool, LinearPool) and is_mixing_first_cheaper(pool, mixing):
         sizes = (pool.in_shape, pool.out_shape)
         return mix_then_pool(
             maps, pool.weight, pool.mean, sizes, mixing.weight, mixing.bias, mixing.groups
@@ -178,7 +182,7 @@ def pool_and_mix(maps: Tensor, pool: nn.Module, mixing: ChannelMixing) -> Tensor
     return mixed
 
 
-def is_mixing_first_cheaper(pool: LinearPool2d, mixing: ChannelMixing) -> bool:
+def is_mixing_first_cheaper(pool: LinearPool, mixing: ChannelMixing) -> bool:
     """Whether mixing all places of the input map takes fewer multiply-adds than pooling it.
 
     Pooling with a window takes so few that it comes first.
@@ -209,21 +213,30 @@ def mix_then_pool(
     (out_channels, k, C / groups) and `bias` the mixing's.
     """
     in_shape, out_shape = sizes
-    if maps.dim() != 4 or tuple(maps.shape[2:]) != in_shape:
+    if tuple(maps.shape[2:]) != in_shape:
         raise ValueError(
-            f"MixingPool2d: got a map of shape {tuple(maps.shape)}, wanted (batch, channels, "
-            f"{in_shape[0]}, {in_shape[1]}); the operator belongs to one map size: "
-            "`pool.resized((H, W))` carries it to another"
+            f"MixingPool: got a map of shape {tuple(maps.shape)}, wanted (batch, channels, "
+            f"{', '.join(map(str, in_shape))}); the operator belongs to one map size: "
+            f"`pool.resized({name_sizes(len(in_shape))})` carries it to another"
         )
     total: Tensor | None = None
     for component in range(len(rows)):
-        kernel = weight[:, component, :, None, None]
-        mixed = F.conv2d(maps, kernel, groups=groups)
+        mixed = mix_channels(maps, weight[:, component], None, groups)
         level = None
         if mean is not None:
             # The level that a constant map keeps is mixed as the map is.
-            level = F.conv2d(mean[None, :, None, None], kernel, groups=groups).flatten()
-        pooled = linear_pool2d(mixed, rows[component : component + 1], out_shape, level)
+            level = mix_channels(mean[None, :, None], weight[:, component], None, groups).flatten()
+        pooled = linear_pool(mixed, rows[component : component + 1], out_shape, level)
         total = pooled if total is None else total + pooled
     assert total is not None, "a pooling has one component or more"
-    return total if bias is None else total + bias[:, None, None]
+    return total if bias is None else total + bias.unflatten(0, (-1, *[1] * len(out_shape)))
+
+
+@torch.fx.wrap  # one node of a symbolic trace, which cannot look at sizes
+def mix_channels(maps: Tensor, matrix: Tensor, bias: Tensor | None, groups: int) -> Tensor:
+    """The 1 x 1 convolution with a matrix (out_channels, in_channels / groups), on any axes."""
+    axes = maps.dim() - 2
+    convolve: Any = (F.conv1d, F.conv2d, F.conv3d)[axes - 1]
+    kernel = matrix.unflatten(1, (-1, *[1] * axes))
+    mixed: Tensor = convolve(maps, kernel, bias, groups=groups)
+    return mixed

@@ -1,4 +1,4 @@
-"""LinearPool2d: a pooling matrix as a PyTorch layer, and the function behind it.
+"""LinearPool1d, 2d and 3d: a pooling matrix as a PyTorch layer.
 
 The layer is exactly `P x + mean_c (1 - P 1)`: the paper's "normalize, pool, scale back" with the
 deviations cancelled, one matrix product and one bias. Where the matrix came from (closed form,
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -17,16 +17,18 @@ from torch import Tensor, nn
 from foveapool.pooling.functional import pool_checked
 from foveapool.pooling.grid import (
     Center,
+    as_shape,
     average_weights,
     check_shapes,
     kernel_weights,
+    name_sizes,
     resample_weights,
     scale_out_shape,
     windows,
     write_out,
 )
 from foveapool.pooling.layer import Layer
-from foveapool.pooling.windowed import Tiling, pool_windowed
+from foveapool.pooling.windowed import Slices, Tiling, lay_out, pool_windowed
 
 
 def _check_components(components: int) -> None:
@@ -48,17 +50,19 @@ def default_window(fitted_for: str | None, stride: int) -> int | None:
     return stride if (fitted_for or "").startswith("after") else None
 
 
-class LinearPool2d(Layer):
-    """Pools every channel of (B, C, H, W) maps by one spatially varying matrix (k, M, N).
+class LinearPool(Layer):
+    """Pools every channel of maps by one spatially varying matrix (k, M, N).
 
+    `LinearPool1d`, `LinearPool2d` and `LinearPool3d` are this layer for maps of one, two and three
+    spatial axes, (B, C, L), (B, C, H, W) and (B, C, D, H, W); `LinearPool.of` makes the right one.
     With a `window` it has the weights inside it alone, (k, M, n), in `weight` too, and pools by
     these or by the whole matrix, whichever is cheaper.
 
     Args:
         weight: The matrix, (k, M, N) or (M, N), rows in raster order; or its windows, (k, M, n).
         mean: The level of each channel that a constant map keeps, (C,).
-        in_shape: The size of the maps, (H, W); N is its product.
-        out_shape: The size of the output, (H', W'); M is its product.
+        in_shape: The size of the maps, such as (H, W); N is its product.
+        out_shape: The size of the output, such as (H', W'); M is its product.
         trainable: True makes the matrix a parameter. Otherwise it is a buffer that moves, saves and
             casts with the network and is never touched by an optimizer.
         dtype: Of the matrix and the mean; torch's default one unless given.
@@ -69,26 +73,26 @@ class LinearPool2d(Layer):
         ValueError: If the sizes do not fit.
 
     Example:
-        >>> pool = LinearPool2d.average((4, 4), (2, 2))
-        >>> pool(torch.ones(1, 3, 4, 4)).shape
-        torch.Size([1, 3, 2, 2])
-        >>> pool.components, pool.trainable
-        (1, False)
-        >>> narrow = LinearPool2d(pool.weight, in_shape=(4, 4), out_shape=(2, 2), window=1)
-        >>> narrow.weight.shape, narrow.dense_weight().shape
-        (torch.Size([1, 4, 9]), torch.Size([1, 4, 16]))
+        >>> pool = LinearPool.of(torch.ones(2, 8) / 4, in_shape=(8,), out_shape=(2,))
+        >>> type(pool).__name__, pool(torch.ones(1, 3, 8)).shape
+        ('LinearPool1d', torch.Size([1, 3, 2]))
+        >>> pool.components, pool.trainable, LinearPool2d.average((8, 8), (4, 4)).out_shape
+        (1, False, (4, 4))
     """
 
+    # How many spatial axes the maps have.
+    axes: int
     weight: Tensor
     mean: Tensor | None
     window: int | None = None
     center: Center = "paper"
-    # How a window is pooled with: the names of the buffers, and the outputs of a tile.
+    # How a window is pooled with: the names of the buffers, the outputs of a tile, the slices.
     _tables: tuple[str, ...] = ()
     _tile: tuple[int, ...] = ()
+    _deep: Slices = ()
     # The mode of `replace` that it was fitted for, if any, and the maps that its layer read then.
     fitted_for: str | None = None
-    read_shape: tuple[int, int] | None = None
+    read_shape: tuple[int, ...] | None = None
     # What it was fitted on and with which settings, in words, for whoever reads of it.
     fitted_on: str | None = None
     # The number of channels that it takes, where it is made for one; a mean has one anyway.
@@ -108,9 +112,9 @@ class LinearPool2d(Layer):
     ) -> None:
         super().__init__()
         self.in_shape, self.out_shape = check_shapes(in_shape, out_shape)
-        if len(self.in_shape) != 2:
-            raise ValueError(f"in_shape: got {self.in_shape}, wanted (H, W)")
-        outputs, inputs = (h * w for h, w in (self.out_shape, self.in_shape))
+        if len(self.in_shape) != self.axes:
+            raise ValueError(f"in_shape: got {self.in_shape}, wanted {name_sizes(self.axes)}")
+        outputs, inputs = math.prod(self.out_shape), math.prod(self.in_shape)
         if weight.dim() == 2:
             weight = weight[None]
         index = None
@@ -142,7 +146,7 @@ class LinearPool2d(Layer):
         """Keeps what pooling with a window goes by, which no state has to tell."""
         assert self.window is not None
         shapes = (self.in_shape, self.out_shape)
-        tiling = Tiling.of(*shapes, self.window, self.center, components)
+        tiling, self._deep = lay_out(*shapes, self.window, self.center, components)
         self._tile, tables = tiling.tile, {"_index": index}
         if tiling.is_cheaper:
             names = ("_cuts_down", "_cuts_across", "_inside_down", "_inside_across")
@@ -171,6 +175,35 @@ class LinearPool2d(Layer):
         """Whether the matrix is a parameter."""
         return isinstance(self.weight, nn.Parameter)
 
+    @staticmethod
+    def of(
+        weight: Tensor,
+        mean: Tensor | None = None,
+        *,
+        in_shape: Sequence[int],
+        out_shape: Sequence[int],
+        **settings: Any,
+    ) -> LinearPool:
+        """Makes the layer for maps with as many axes as `in_shape` has sizes.
+
+        Args:
+            weight: The matrix.
+            mean: The level of each channel that a constant map keeps.
+            in_shape: The size of the maps.
+            out_shape: The size of the output.
+            **settings: The other arguments of the layer.
+
+        Returns:
+            A `LinearPool1d`, `LinearPool2d` or `LinearPool3d`.
+
+        Example:
+            >>> LinearPool.of(torch.ones(1, 4) / 4, in_shape=(2, 2), out_shape=(1, 1))
+            LinearPool2d((2, 2) -> (1, 1), components=1, trainable=False)
+        """
+        shape = as_shape(in_shape)
+        kind = (LinearPool1d, LinearPool2d, LinearPool3d)[len(shape) - 1]
+        return kind(weight, mean, in_shape=shape, out_shape=out_shape, **settings)
+
     @classmethod
     def average(
         cls,
@@ -178,11 +211,11 @@ class LinearPool2d(Layer):
         out_shape: Sequence[int],
         components: int = 1,
         trainable: bool = False,
-    ) -> LinearPool2d:
+    ) -> Self:
         """Makes average pooling.
 
         Args:
-            in_shape: The size of the maps, (H, W).
+            in_shape: The size of the maps, such as (H, W).
             out_shape: The size of the output.
             components: How often each channel is given.
             trainable: Whether the matrix is a parameter.
@@ -199,15 +232,16 @@ class LinearPool2d(Layer):
         cls,
         kernel: Tensor,
         in_shape: Sequence[int],
-        stride: int | tuple[int, int] = 2,
-        padding: int | tuple[int, int] = 0,
+        stride: int | Sequence[int] = 2,
+        padding: int | Sequence[int] = 0,
         trainable: bool = False,
-    ) -> LinearPool2d:
+    ) -> Self:
         """Makes the strided convolution with one kernel for all channels.
 
         Args:
-            kernel: (h, w), or (k, h, w). A single 1 in it is plain subsampling.
-            in_shape: The size of the maps, (H, W).
+            kernel: (h, w), or (k, h, w), with as many axes as the maps have. A single 1 in it is
+                plain subsampling.
+            in_shape: The size of the maps, such as (H, W).
             stride: As of a convolution.
             padding: As of a convolution.
             trainable: Whether the matrix is a parameter.
@@ -230,11 +264,11 @@ class LinearPool2d(Layer):
         out_shape: Sequence[int],
         components: int = 1,
         generator: torch.Generator | None = None,
-    ) -> LinearPool2d:
+    ) -> Self:
         """Makes a trainable matrix that starts where a linear layer would: uniform in +-1/sqrt(N).
 
         Args:
-            in_shape: The size of the maps, (H, W).
+            in_shape: The size of the maps, such as (H, W).
             out_shape: The size of the output.
             components: How many output maps each channel gets.
             generator: Draws the numbers; torch's own unless given.
@@ -255,7 +289,7 @@ class LinearPool2d(Layer):
 
     def resized(
         self, new_in_shape: Sequence[int], new_out_shape: Sequence[int] | None = None
-    ) -> LinearPool2d:
+    ) -> LinearPool:
         """Makes the same pooling for maps of another size; the output shrinks by the same factor.
 
         See `grid.py` for what "the same" means.
@@ -276,7 +310,7 @@ class LinearPool2d(Layer):
         window = self.window
         if window is not None:
             window = _find_window(weight, new_in_shape, target, window, self.center)
-        layer = LinearPool2d(
+        layer = LinearPool.of(
             weight,
             self.mean,
             in_shape=new_in_shape,
@@ -336,7 +370,8 @@ class LinearPool2d(Layer):
         """
         shapes = (self.in_shape, self.out_shape)
         tables = tuple(getattr(self, name) for name in self._tables)
-        return _check_and_pool(x, self.weight, shapes, self.mean, self.channels, tables, self._tile)
+        cut = (self._tile, self._deep)
+        return _check_and_pool(x, self.weight, shapes, self.mean, self.channels, tables, cut)
 
     def extra_repr(self) -> str:
         """Describes the layer for `print(model)`.
@@ -351,6 +386,47 @@ class LinearPool2d(Layer):
         )
 
 
+class LinearPool1d(LinearPool):
+    """`LinearPool` for maps (B, C, L), of audio and other series; its arguments are those.
+
+    Example:
+        >>> pool = LinearPool1d.average((8,), (4,))
+        >>> pool(torch.ones(1, 3, 8)).shape
+        torch.Size([1, 3, 4])
+    """
+
+    axes = 1
+
+
+class LinearPool2d(LinearPool):
+    """`LinearPool` for maps (B, C, H, W), of images; its arguments are those.
+
+    Example:
+        >>> pool = LinearPool2d.average((4, 4), (2, 2))
+        >>> pool(torch.ones(1, 3, 4, 4)).shape
+        torch.Size([1, 3, 2, 2])
+        >>> pool.components, pool.trainable
+        (1, False)
+        >>> narrow = LinearPool2d(pool.weight, in_shape=(4, 4), out_shape=(2, 2), window=1)
+        >>> narrow.weight.shape, narrow.dense_weight().shape
+        (torch.Size([1, 4, 9]), torch.Size([1, 4, 16]))
+    """
+
+    axes = 2
+
+
+class LinearPool3d(LinearPool):
+    """`LinearPool` for maps (B, C, D, H, W), of videos and volumes; its arguments are those.
+
+    Example:
+        >>> pool = LinearPool3d.average((4, 6, 6), (2, 3, 3))
+        >>> pool(torch.ones(1, 3, 4, 6, 6)).shape
+        torch.Size([1, 3, 2, 3, 3])
+    """
+
+    axes = 3
+
+
 @torch.fx.wrap  # one node of a symbolic trace, which cannot look at sizes
 def _check_and_pool(
     x: Tensor,
@@ -359,28 +435,31 @@ def _check_and_pool(
     mean: Tensor | None,
     channels: int | None,
     tables: tuple[Tensor, ...],
-    tile: tuple[int, ...],
+    cut: tuple[tuple[int, ...], Slices],
 ) -> Tensor:
     """Pools maps that have the size and the channels of the operator.
 
-    tables: nothing for the whole matrix, the index of a window's weights, or the parts of `Tiling`.
+    tables: nothing for the whole matrix, the index of a window's weights, or the parts of a
+    `Tiling`, of which `cut` has the tile, and the slices of a volume.
     """
     in_shape, out_shape = shapes
-    if x.dim() != 4 or tuple(x.shape[2:]) != in_shape:
+    axes = len(in_shape)
+    if tuple(x.shape[2:]) != in_shape:
         raise ValueError(
-            f"LinearPool2d: got a map of shape {tuple(x.shape)}, wanted (batch, channels, "
-            f"{in_shape[0]}, {in_shape[1]}); the operator belongs to one map size: "
-            "`resized((H, W))` carries it to another"
+            f"LinearPool{axes}d: got a map of shape {tuple(x.shape)}, wanted (batch, channels, "
+            f"{', '.join(map(str, in_shape))}); the operator belongs to one map size: "
+            f"`resized({name_sizes(axes)})` carries it to another"
         )
     wanted = channels if mean is None else mean.shape[0]
     if wanted is not None and x.shape[1] != wanted:
         raise ValueError(
-            f"LinearPool2d: got {x.shape[1]} channels, wanted {wanted}, as many as it was "
+            f"LinearPool{axes}d: got {x.shape[1]} channels, wanted {wanted}, as many as it was "
             f"{'made for' if mean is None else 'fitted on'}"
         )
     if len(tables) == 4:
-        tiling = Tiling(in_shape, out_shape, tile, tables[:2], tables[2:])
-        return pool_windowed(x, weight, tiling, mean)
+        source, target = ((1, *shape)[-2:] for shape in shapes)
+        tiling = Tiling(source, target, cut[0], tables[:2], tables[2:])
+        return pool_windowed(x, weight, tiling, mean, cut[1])
     if tables:
         weight = write_out(weight, tables[0], math.prod(in_shape))
     return pool_checked(x, weight, out_shape, mean)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from foveapool._stored_names import from_stored, to_stored
 from foveapool.pooling.grid import Center, check_shapes, count_window, penalty, windows, write_out
-from foveapool.pooling.module import LinearPool2d
+from foveapool.pooling.module import LinearPool
 from foveapool.pooling.storage import (
     Shapes,
     check_contents,
@@ -160,7 +160,7 @@ class PoolingOperator:
         """
         return self.separability / self.average_separability.mean()
 
-    def module(self, trainable: bool = False) -> LinearPool2d:
+    def module(self, trainable: bool = False) -> LinearPool:
         """Makes a layer of the operator.
 
         Args:
@@ -169,7 +169,7 @@ class PoolingOperator:
         Returns:
             The layer, with the mean of each channel; with a window, of the weights inside it.
         """
-        return LinearPool2d(
+        return LinearPool.of(
             self.rows,
             self.mean,
             in_shape=self.in_shape,

@@ -144,7 +144,7 @@ def _is_of_type(value: Any, wanted: Any) -> bool:
         return value in get_args(wanted)
     if get_origin(wanted) in (list, tuple):
         return isinstance(value, (list, tuple)) and all(
-            any(_is_of_type(each, of) for of in get_args(wanted)) for each in value
+            any(_is_of_type(each, of) for of in get_args(wanted) if of is not ...) for each in value
         )
     if get_origin(wanted) is dict:
         _, of = get_args(wanted)

@@ -11,13 +11,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from foveapool.pooling.functional import cast_operands, is_watched
+from foveapool.pooling.functional import cast_operands, is_watched, order_channels_last
 from foveapool.pooling.grid import Center, window_axes
 
 # A tile has about as many rows as a batched product wants.
@@ -26,6 +27,10 @@ ROWS = 16
 COLUMNS = 32
 # Where tiles take fewer multiply-adds than the whole matrix by this factor, they are faster.
 GAIN = 4
+
+
+# For each slice of a volume's output the slices of the input that it sees.
+Slices = tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -76,21 +81,67 @@ class Tiling:
         return GAIN * math.prod(cut.shape[1] for cut in self.cuts) < math.prod(self.in_shape)
 
 
-def pool_windowed(x: Tensor, rows: Tensor, tiling: Tiling, mean: Tensor | None) -> Tensor:
-    """Pools maps (B, C, H, W) by rows (k, M, n) of windows: (B, k C, H', W')."""
-    components, channels = len(rows), x.shape[1]
+def pool_windowed(
+    x: Tensor, rows: Tensor, tiling: Tiling, mean: Tensor | None, deep: Slices = ()
+) -> Tensor:
+    """Pools maps (B, C, H, W) by rows (k, M, n) of windows: (B, k C, H', W').
+
+    A line (B, C, L) is pooled as a map of one row; a volume (B, C, D, H, W) slice by slice, where
+    `deep` has for each slice of the output those of the input that it sees.
+    """
     x, rows = cast_operands(x, rows)
-    level = None
-    if mean is not None:
-        # Of the very numbers that multiply: a constant map then keeps its level in bf16 too.
-        sums = rows.sum(-1, dtype=torch.promote_types(rows.dtype, torch.float32))
-        level = ((1 - sums)[:, None] * mean[:, None]).to(rows.dtype)
-        level = level.reshape(components * channels, *tiling.out_shape)
+    if deep:
+        return _pool_volume(x, rows, tiling, mean, deep)
+    if x.dim() == 3:
+        return pool_windowed(x.unsqueeze(2), rows, tiling, mean).squeeze(2)
+    level = None if mean is None else _make_level(rows, mean).unflatten(1, tiling.out_shape)
     rows = rows.unflatten(1, tiling.out_shape)
     if x.device.type != "cpu" or not x.numel() or is_watched(rows, x, level):
         return pool_tiles(x, rows, level, tiling)
     pooled: Tensor = _Strips.apply(x, rows, level, tiling)
     return pooled
+
+
+def _pool_volume(
+    x: Tensor, rows: Tensor, tiling: Tiling, mean: Tensor | None, deep: Slices
+) -> Tensor:
+    """The slices of (B, C, D, H, W) maps, each the sum of what it takes of those that it sees."""
+    slices = x.unbind(2)
+    split = rows.unflatten(2, (len(deep[0]), -1)).unflatten(1, (len(deep), -1))
+    pooled = []
+    for seen, own in zip(deep, split.unbind(1), strict=True):
+        parts = zip(seen, own.unbind(2), strict=True)
+        each = (pool_windowed(slices[at], some, tiling, None) for at, some in parts)
+        pooled.append(reduce(torch.add, each))
+    result = torch.stack(pooled, 2)
+    if mean is not None:
+        result = result + _make_level(rows, mean).unflatten(1, result.shape[2:])
+    return result if x.is_contiguous() else order_channels_last(result)
+
+
+def lay_out(
+    in_shape: Sequence[int],
+    out_shape: Sequence[int],
+    window: int,
+    center: Center,
+    components: int,
+) -> tuple[Tiling, Slices]:
+    """How maps of any number of axes are cut for windows: as planes, and a volume's slices."""
+    deep: Slices = ()
+    if len(in_shape) == 3:
+        (along,) = window_axes(in_shape[:1], out_shape[:1], window, center)
+        deep = tuple(map(tuple, along.tolist()))
+        in_shape, out_shape = in_shape[1:], out_shape[1:]
+    if len(in_shape) == 1:
+        in_shape, out_shape = (1, *in_shape), (1, *out_shape)
+    return Tiling.of(in_shape, out_shape, window, center, components), deep
+
+
+def _make_level(rows: Tensor, mean: Tensor) -> Tensor:
+    """What is added to each map for a constant one to keep its level, (k C, M)."""
+    # Of the very numbers that multiply: a constant map then keeps its level in bf16 too.
+    sums = rows.sum(-1, dtype=torch.promote_types(rows.dtype, torch.float32))
+    return ((1 - sums)[:, None] * mean[:, None]).to(rows.dtype).flatten(0, 1)
 
 
 def pool_tiles(x: Tensor, rows: Tensor, level: Tensor | None, tiling: Tiling) -> Tensor:

@@ -23,15 +23,15 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from foveapool._io import clear_leftovers, hold_folder, make_folder, read_json, write_text
-from foveapool.pooling.mixing import ChannelMixing, MixingPool2d
-from foveapool.pooling.module import LinearPool2d
+from foveapool.pooling.mixing import ChannelMixing, MixingPool
+from foveapool.pooling.module import LinearPool
 from foveapool.pooling.storage import ADAPTER_CONFIG as CONFIG
 from foveapool.pooling.storage import ADAPTER_WEIGHTS as WEIGHTS
 from foveapool.pooling.storage import explain_damage, load_tensors, save_tensors
 from foveapool.surgery.adapter_contents import check_layers, get_mixing_shapes
 from foveapool.surgery.find import find_pooled_layers, unwrap_network
 from foveapool.surgery.forward import get_module
-from foveapool.surgery.geometry import as_pair, get_stride
+from foveapool.surgery.geometry import CONVOLUTIONS, as_sizes, get_stride
 from foveapool.surgery.replace import Change, Replacement, replace
 from foveapool.surgery.sharing import (
     FILES,
@@ -66,11 +66,11 @@ def save(
         figures: For the card: what came of it, such as {"test error, %": 12.8}.
 
     Raises:
-        ValueError: If no layer is replaced, or a pooling is no `LinearPool2d`.
+        ValueError: If no layer is replaced, or a pooling is no linear one.
 
     Example:
         >>> import tempfile
-        >>> from foveapool import replace
+        >>> from foveapool import LinearPool2d, replace
         >>> model, fresh = (nn.Sequential(nn.Conv2d(3, 6, 3, 2, 1)) for _ in range(2))
         >>> changed = replace(model, {"0": LinearPool2d.average((8, 8), (4, 4), components=2)})
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -135,14 +135,14 @@ def _write_adapter(model: nn.Module, folder: str | os.PathLike[str]) -> list[dic
     if not places:
         raise ValueError("model: got no replaced layer, wanted one at least; call replace first")
     for standin, names in places.items():
-        if not isinstance(standin.pool, LinearPool2d):
+        if not isinstance(standin.pool, LinearPool):
             raise ValueError(
-                f"{names[0]}: got a {type(standin.pool).__name__}, wanted a LinearPool2d, which is "
-                "all that an adapter holds; save the network's state_dict instead"
+                f"{names[0]}: got a {type(standin.pool).__name__}, wanted a linear pooling, "
+                "which is all that an adapter holds; save the network's state_dict instead"
             )
     folder = make_folder(folder, "an adapter")
     tensors: dict[str, Tensor] = {}
-    pools: dict[str, LinearPool2d] = {}
+    pools: dict[str, LinearPool] = {}
     layers = []
     for standin, names in places.items():
         pool = standin.pool
@@ -168,11 +168,11 @@ def _write_adapter(model: nn.Module, folder: str | os.PathLike[str]) -> list[dic
     return layers
 
 
-def _list_tensors(pool: LinearPool2d) -> dict[str, Tensor]:
+def _list_tensors(pool: LinearPool) -> dict[str, Tensor]:
     return {"weight": pool.weight} | ({} if pool.mean is None else {"mean": pool.mean})
 
 
-def _are_equal(one: LinearPool2d, other: LinearPool2d) -> bool:
+def _are_equal(one: LinearPool, other: LinearPool) -> bool:
     """Whether two poolings hold the same numbers, as those of one fit do until they are trained."""
     ours, theirs = _list_tensors(one), _list_tensors(other)
     alike = (one.window, one.center) == (other.window, other.center)
@@ -187,7 +187,7 @@ def _are_equal(one: LinearPool2d, other: LinearPool2d) -> bool:
     )
 
 
-def _describe_layer(standin: PooledLayer, pool: LinearPool2d) -> dict[str, Any]:
+def _describe_layer(standin: PooledLayer, pool: LinearPool) -> dict[str, Any]:
     role = standin.role
     mixing = None
     if standin.mixing is not None:
@@ -203,7 +203,7 @@ def _describe_layer(standin: PooledLayer, pool: LinearPool2d) -> dict[str, Any]:
         "fitted_on": pool.fitted_on,
         "on_resize": role.on_resize,
         "project": standin.project is not None,
-        "original": _identify_layer(standin.original, standin),
+        "original": _identify_layer(standin.original, pool.axes, standin),
         "read_shape": None if role.read_shape is None else list(role.read_shape),
     }
     if pool.window is not None:
@@ -211,19 +211,20 @@ def _describe_layer(standin: PooledLayer, pool: LinearPool2d) -> dict[str, Any]:
     return described if mixing is None else described | {"mixing": mixing}
 
 
-def _identify_layer(layer: nn.Module, sizes: Any = None) -> dict[str, Any]:
+def _identify_layer(layer: nn.Module, axes: int, sizes: Any = None) -> dict[str, Any]:
     """What a layer of the same kind of network has in common with this one.
 
-    `sizes` has its kernel and stride as they were; by default the layer itself.
+    `axes` are those of its maps; `sizes` has its kernel and stride as they were, by default the
+    layer itself.
     """
     facts: dict[str, Any] = {"kind": type(layer).__name__}
     sizes = layer if sizes is None else sizes
-    if isinstance(layer, nn.Conv2d):
+    if isinstance(layer, CONVOLUTIONS):
         facts |= {"in_channels": layer.in_channels, "out_channels": layer.out_channels}
         facts |= {"groups": layer.groups, "bias": layer.bias is not None}
     if hasattr(sizes, "kernel_size"):
-        facts["kernel_size"] = [int(size) for size in as_pair(sizes.kernel_size)]
-    steps = get_stride(sizes)
+        facts["kernel_size"] = list(map(int, as_sizes(sizes.kernel_size, axes)))
+    steps = get_stride(sizes, axes)
     return facts if steps is None else facts | {"stride": [int(step) for step in steps]}
 
 
@@ -305,7 +306,7 @@ def _check_fits(model: nn.Module, layer: dict[str, Any], pool: nn.Module, folder
             module = get_module(model, name)
         except ValueError as error:
             raise ValueError(f"{folder}: an adapter for another network: {error}") from error
-        own, wanted = _identify_layer(module), dict(layer["original"])
+        own, wanted = _identify_layer(module, len(layer["in_shape"])), dict(layer["original"])
         if layer["mode"] != "mix":
             # Only a mixing has the layer's groups, and only a 1x1 convolution its bias; without
             # one they do not matter.
@@ -351,7 +352,7 @@ def _build_pooling(tensors: dict[str, Tensor], layer: dict[str, Any], folder: Pa
             "mixing, wanted one in mode 'mix' and in no other; save it again"
         )
     weight = _get_tensor(tensors, f"{key}.weight", folder)
-    pool = LinearPool2d(
+    pool = LinearPool.of(
         weight,
         tensors.get(f"{key}.mean"),
         in_shape=layer["in_shape"],
@@ -379,7 +380,7 @@ def _build_pooling(tensors: dict[str, Tensor], layer: dict[str, Any], folder: Pa
         )
     mixing = ChannelMixing(original["in_channels"], original["out_channels"], **sizes)
     mixing.to(mixed.dtype).load_state_dict(state)
-    return MixingPool2d(pool, mixing)
+    return MixingPool(pool, mixing)
 
 
 def _get_tensor(tensors: dict[str, Tensor], name: str, folder: Path) -> Tensor:

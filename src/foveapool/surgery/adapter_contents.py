@@ -53,7 +53,8 @@ def _check_projection(layer: Mapping[str, Any], tensors: Mapping[str, Tensor]) -
     check_types(layer["original"], _CHANNELS)
     name, original = layer["names"][0], layer["original"]
     components = tensors[f"{layer['pool']}.weight"].shape[0]
-    weight = (original["out_channels"], components * original["in_channels"], 1, 1)
+    ones = (1,) * len(layer["in_shape"])
+    weight = (original["out_channels"], components * original["in_channels"], *ones)
     biased = bool(original.get("bias", f"project.{name}.bias" in tensors))
     for key, wanted in {"weight": weight, **({"bias": weight[:1]} if biased else {})}.items():
         found = tuple(tensors[f"project.{name}.{key}"].shape)

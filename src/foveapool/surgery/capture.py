@@ -55,7 +55,8 @@ def capture(
         autocast: The type in which the network runs, such as torch.bfloat16.
 
     Yields:
-        ({layer: maps (B, C, H, W)}, batch), the batch with `inputs`, `labels` and `ids`.
+        ({layer: maps (B, C, H, W), or with one or three axes}, batch), the batch with `inputs`,
+        `labels` and `ids`.
 
     Raises:
         ValueError: If a name means no layer that shrinks a map, or a batch is not understood.
@@ -183,7 +184,7 @@ def _read_keys(layer: Any) -> list[str]:
 def _explain_refusal(model: nn.Module, names: Iterable[str]) -> str:
     if any(getattr(model.get_submodule(name), "return_indices", False) for name in names):
         return "returns indices beside its map (return_indices=True), as no learned pooling can"
-    return "does not shrink a (B, C, H, W) map to more than one place"
+    return "does not shrink a map to more than one place"
 
 
 class _AllSeen(BaseException):

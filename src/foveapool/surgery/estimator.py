@@ -16,8 +16,8 @@ from torch.optim import Optimizer
 from foveapool.pooling.gram import Precision
 from foveapool.pooling.grid import Center
 from foveapool.pooling.least_squares import Mixing
-from foveapool.pooling.mixing import ChannelMixing, MixingPool2d
-from foveapool.pooling.module import LinearPool2d
+from foveapool.pooling.mixing import ChannelMixing, MixingPool
+from foveapool.pooling.module import LinearPool
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.pooling.scatter import Scatter, Weighting
 from foveapool.pooling.solve import Alpha, AlphaUnit, Norm, Sign
@@ -357,9 +357,7 @@ class ClosedFormPooling(HasSettings):
         check_mixed(self.mixings_, self.mode_, self.mixing_start_)
         return self._only("mixings_")
 
-    def module(
-        self, layer: str | None = None, trainable: bool = False
-    ) -> LinearPool2d | MixingPool2d:
+    def module(self, layer: str | None = None, trainable: bool = False) -> LinearPool | MixingPool:
         """Makes a module of a layer's pooling, in mode `mix` with its mixing, which always trains.
 
         Args:
@@ -380,7 +378,7 @@ class ClosedFormPooling(HasSettings):
             raise ValueError(f"layer: got {layer!r}, wanted one of {list(self.operators_)}")
         return self._build_module(layer, trainable)
 
-    def _build_module(self, layer: str, trainable: bool) -> LinearPool2d | MixingPool2d:
+    def _build_module(self, layer: str, trainable: bool) -> LinearPool | MixingPool:
         """The module of a layer, which tells `replace` how it was fitted."""
         found, operator, mixing, origin = self.layers_[layer], self.operators_[layer], None, RANDOM
         if self.mode_ == "mix" and self.mixing_start_ == "random":
@@ -393,7 +391,7 @@ class ClosedFormPooling(HasSettings):
         pool.fitted_on = f"{layer}: {told}"
         return mark_fitted(pool, self.mode_, found.in_shape, mixing, origin)
 
-    def modules(self, trainable: bool = False) -> dict[str, LinearPool2d | MixingPool2d]:
+    def modules(self, trainable: bool = False) -> dict[str, LinearPool | MixingPool]:
         """Makes modules of all layers' poolings, as `replace` takes them.
 
         Args:

@@ -25,8 +25,10 @@ from foveapool.surgery.forward import (
     unwrap,
 )
 from foveapool.surgery.geometry import (
+    CONVOLUTIONS,
     TORCHS_OWN,
-    as_pair,
+    as_sizes,
+    count_axes,
     get_stride,
     halves_maps,
     keeps_channels,
@@ -39,7 +41,7 @@ from foveapool.surgery.wrapper import PooledLayer
 
 @dataclass(frozen=True)
 class Downsampling:
-    """A layer that shrinks (B, C, H, W) maps.
+    """A layer that shrinks maps of one to three axes: (B, C, L), (B, C, H, W), (B, C, D, H, W).
 
     Attributes:
         name: Its name in the network.
@@ -61,8 +63,8 @@ class Downsampling:
         maps_per_image: How many maps it reads of one image: more than one where parts of an image,
             or heads, are folded into the batch; 0 where that is no whole number.
         sample_first: Whether an image's maps stand side by side in the batch; a fit finds it.
-        offset: Where in each block of its map at stride 1 its own output lies; mode `after` finds
-            it.
+        offset: Where in each block of its map at stride 1 its own output lies, where it is not at
+            the first place; mode `after` finds it.
 
     Example:
         >>> import torch
@@ -76,20 +78,20 @@ class Downsampling:
     kind: str
     in_channels: int
     out_channels: int
-    in_shape: tuple[int, int]
-    out_shape: tuple[int, int]
+    in_shape: tuple[int, ...]
+    out_shape: tuple[int, ...]
     components: int
     exact: bool
     siblings: tuple[str, ...]
     calls: int
     alike: bool = True
     is_pooling: bool = False
-    kernel_size: tuple[int, int] | None = None
+    kernel_size: tuple[int, ...] | None = None
     groups: int = 1
     bias: bool = False
     maps_per_image: int = 1
     sample_first: bool = True
-    offset: tuple[int, int] = (0, 0)
+    offset: tuple[int, ...] = ()
 
 
 class DescribedLayer(Downsampling):
@@ -121,7 +123,7 @@ class DownsamplingLayers(list[Downsampling]):
         """A line of the table for each layer, in words."""
         lines: list[tuple[str, ...]] = []
         for each in self:
-            sizes = [f"{height}x{width}" for height, width in (each.in_shape, each.out_shape)]
+            sizes = ["x".join(map(str, shape)) for shape in (each.in_shape, each.out_shape)]
             kind = each.kind + (f", used {each.calls} times" if each.calls > 1 else "")
             if each.maps_per_image != 1:
                 kind += f", {each.maps_per_image or 'varying'} maps an image"
@@ -142,9 +144,7 @@ class DownsamplingLayers(list[Downsampling]):
         if besides:
             besides.insert(0, "shrinks maps too, and cannot be replaced as it stands:")
         if not self:
-            return "\n".join(
-                ["no layer shrinks a (B, C, H, W) map to more than one place", *besides]
-            )
+            return "\n".join(["no layer shrinks a map to more than one place", *besides])
         lines = [self._header, *self._cells()]
         wide = [max(map(len, column)) for column in zip(*lines, strict=True)]
         padded = ([f"{cell:<{n}}" for cell, n in zip(cells, wide, strict=True)] for cells in lines)
@@ -231,17 +231,17 @@ def _describe_layer(
     ratio = target.shape[1] / source.shape[1]
     layer = visit.module
     convolution: dict[str, Any] = {}
-    if isinstance(layer, nn.Conv2d):
-        height, width = as_pair(layer.kernel_size)
-        convolution = {"kernel_size": (height, width), "groups": layer.groups}
+    if isinstance(layer, CONVOLUTIONS):
+        convolution = {"kernel_size": as_sizes(layer.kernel_size, count_axes(layer) or 1)}
+        convolution["groups"] = layer.groups
         convolution["bias"] = layer.bias is not None
     return Downsampling(
         name=name,
         kind=type(layer).__name__,
         in_channels=source.shape[1],
         out_channels=target.shape[1],
-        in_shape=(source.shape[2], source.shape[3]),
-        out_shape=(target.shape[2], target.shape[3]),
+        in_shape=tuple(source.shape[2:]),
+        out_shape=tuple(target.shape[2:]),
         components=max(1, round(ratio)),
         exact=ratio >= 1 and ratio == int(ratio),
         siblings=siblings,

@@ -33,7 +33,7 @@ class Subsampling(nn.MaxPool2d):
     source: Any
 
     def __init__(self, source: Any) -> None:
-        super().__init__(1, stride=get_stride(source))
+        super().__init__(1, stride=get_stride(source, 2))
         # Past nn.Module, which would list its weights twice.
         object.__setattr__(self, "source", source)
         self.own_stride = source.stride

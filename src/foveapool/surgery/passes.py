@@ -29,7 +29,7 @@ from foveapool.pooling.least_squares import (
     check_mixing_fits,
     split_pooled,
 )
-from foveapool.pooling.module import LinearPool2d
+from foveapool.pooling.module import LinearPool
 from foveapool.pooling.moments import ChannelMoments
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.pooling.scatter import Scatter, Weighting
@@ -92,7 +92,7 @@ class FitPasses:
     moments: dict[str, ChannelMoments] = field(default_factory=dict)
     sums: dict[str, ScatterAccumulator] = field(default_factory=dict)
     mixings: dict[str, MixingSums] = field(default_factory=dict)
-    pools: dict[str, LinearPool2d] = field(default_factory=dict)
+    pools: dict[str, LinearPool] = field(default_factory=dict)
     position: Position = field(default_factory=lambda: Position(1, 0))
     written: dict[str, bool] = field(default_factory=dict)
     first_labels: Tensor | None = None

@@ -14,11 +14,18 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from foveapool.pooling.grid import name_sizes
 from foveapool.pooling.mixing import ChannelMixing
 from foveapool.surgery.agreement import Agreement, compare_networks
 from foveapool.surgery.find import find_pooled_layers, match_layers, match_poolings, unwrap_network
 from foveapool.surgery.forward import get_device
-from foveapool.surgery.geometry import Pair, count_channels, find_reference_tensor
+from foveapool.surgery.geometry import (
+    CONVOLUTIONS,
+    Sizes,
+    count_axes,
+    count_channels,
+    find_reference_tensor,
+)
 from foveapool.surgery.loader import Unpack
 from foveapool.surgery.wrapper import (
     ON_RESIZE,
@@ -30,6 +37,7 @@ from foveapool.surgery.wrapper import (
     check_pool,
     check_stage,
     choose_mode,
+    leave_inference,
     split_mixing,
     warn_of_other_references,
 )
@@ -125,7 +133,7 @@ def replace(
     mode: Mode | None = None,
     optimizer: Optimizer | None = None,
     on_resize: OnResize = "error",
-    in_shapes: Mapping[str, Pair | None] | None = None,
+    in_shapes: Mapping[str, Sizes | None] | None = None,
     check: Iterable[Any] | None = None,
     unpack: Unpack | None = None,
 ) -> Replacement:
@@ -141,7 +149,7 @@ def replace(
             are passed over if the pooling halves maps.
         mode: "replace", "mix" or "after"; unless given, the one that a pooling was fitted for, or
             else "replace". "mix" puts a 1x1 convolution behind the pooling: that of a
-            `MixingPool2d`, or a random one.
+            `MixingPool`, or a random one.
         optimizer: Loses the parameters that leave and gets those that come.
         on_resize: With "interpolate" maps of another size are pooled by an operator carried over
             to it; with "error" they are an error.
@@ -226,7 +234,7 @@ def _make_changes(
     model: nn.Module,
     chosen: Mapping[nn.Module, tuple[tuple[str, ...], nn.Module]],
     modes: Mapping[nn.Module, Mode],
-    sizes: Mapping[nn.Module, Pair | None],
+    sizes: Mapping[nn.Module, Sizes | None],
     on_resize: OnResize,
     places: Mapping[PooledLayer, list[str]],
 ) -> list[Change]:
@@ -242,7 +250,7 @@ def _make_changes(
     try:
         for layer, (names, pool) in chosen.items():
             shape = sizes.get(layer) or getattr(pool, "read_shape", None)
-            offset = (0, 0)
+            offset: Sizes = ()
             if modes[layer] == "after":
                 offset = check_stage(model, names[0], layer, pool, shape)
             # What is made in inference mode could never be trained.
@@ -334,14 +342,16 @@ def _unwrap_changeable(model: nn.Module) -> nn.Module:
 
 
 def _match_sizes(
-    model: nn.Module, in_shapes: Mapping[str, Pair | None], chosen: Collection[nn.Module]
-) -> dict[nn.Module, Pair | None]:
+    model: nn.Module, in_shapes: Mapping[str, Sizes | None], chosen: Collection[nn.Module]
+) -> dict[nn.Module, Sizes | None]:
     """The sizes that were told, by layer; their keys mean layers as those of the poolings do."""
-    found: dict[nn.Module, Pair | None] = {}
+    found: dict[nn.Module, Sizes | None] = {}
     for key, shape in in_shapes.items():
-        if shape is not None and len(shape) != 2:
-            raise ValueError(f"in_shapes: got {shape} for {key}, wanted (height, width)")
         layers = [model.get_submodule(name) for name in match_layers(model, key)]
+        axes = {axes for layer in layers if (axes := count_axes(layer))} or {2}
+        if shape is not None and {len(shape)} != axes:
+            wanted = " or ".join(map(name_sizes, sorted(axes)))
+            raise ValueError(f"in_shapes: got {shape} for {key}, wanted {wanted}")
         if not any(layer in chosen for layer in layers):
             raise ValueError(f"in_shapes: got {key!r}, wanted a layer that gets a pooling")
         found |= dict.fromkeys(layers, shape)
@@ -354,34 +364,24 @@ def _make_pooled_layer(
     pool: nn.Module,
     mode: Mode,
     on_resize: OnResize,
-    in_shape: Pair | None,
-    offset: Pair,
+    in_shape: Sizes | None,
+    offset: Sizes,
 ) -> PooledLayer:
     like = find_reference_tensor(layer, model)
-    _leave_inference(pool)
+    leave_inference(pool)
     pool.to(like)
     pool, mixing = split_mixing(pool)
     project, components = None, getattr(pool, "components", 1)
     if sizes := count_channels(layer):
         biased = getattr(layer, "bias", None) is not None
         if mode == "mix" and mixing is None:
-            assert isinstance(layer, nn.Conv2d)
-            mixing = ChannelMixing(*sizes, components, layer.groups, biased).to(like)
+            groups = getattr(layer, "groups", 1)
+            mixing = ChannelMixing(*sizes, components, groups, biased).to(like)
         elif mode == "replace" and components * sizes[0] != sizes[1]:
-            project = nn.Conv2d(components * sizes[0], sizes[1], 1, bias=biased).to(like)
+            axes = count_axes(layer) or count_axes(pool) or getattr(pool, "axes", None) or 2
+            convolution: Any = CONVOLUTIONS[axes - 1]
+            project = convolution(components * sizes[0], sizes[1], 1, bias=biased).to(like)
     return PooledLayer(layer, pool, mode, project, in_shape, on_resize, mixing, offset)
-
-
-def _leave_inference(pool: nn.Module) -> None:
-    """Gives a pooling that was made in inference mode tensors that can be trained."""
-    for module in pool.modules():
-        for name, parameter in module._parameters.items():
-            if parameter is not None and parameter.is_inference():
-                new = nn.Parameter(parameter.detach().clone(), parameter.requires_grad)
-                module._parameters[name] = new
-        for name, buffer in module._buffers.items():
-            if buffer is not None and buffer.is_inference():
-                module._buffers[name] = buffer.clone()
 
 
 def _set_module(model: nn.Module, name: str, module: nn.Module) -> None:

@@ -133,7 +133,7 @@ def check_mixed(mixings: Mapping[str, Mixing], mode: str, start: str) -> None:
 
 
 def resolve_window(
-    window: Window, mode: str, in_shape: tuple[int, int], out_shape: tuple[int, int]
+    window: Window, mode: str, in_shape: tuple[int, ...], out_shape: tuple[int, ...]
 ) -> int | None:
     """How far a position of a layer may look; "auto" follows the mode and the layer's stride."""
     if window != "auto":
@@ -204,7 +204,7 @@ def describe_fit(scatter: Scatter, operator: PoolingOperator, is_auto: bool) -> 
 
 
 def count_weights(
-    scatter: Scatter, out_shape: tuple[int, int], window: int | None, center: Center
+    scatter: Scatter, out_shape: tuple[int, ...], window: int | None, center: Center
 ) -> int:
     """How many weights a row of the operator has."""
     if window is None:

@@ -16,9 +16,15 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from foveapool.pooling.module import LinearPool2d
+from foveapool.pooling.module import LinearPool
 from foveapool.surgery.forward import get_version
-from foveapool.surgery.geometry import TORCHS_OWN, count_channels, may_shrink, takes_steps
+from foveapool.surgery.geometry import (
+    TORCHS_OWN,
+    count_axes,
+    count_channels,
+    may_shrink,
+    takes_steps,
+)
 from foveapool.surgery.wrapper import PooledLayer
 
 Shape = tuple[int, ...]
@@ -149,7 +155,8 @@ def watching(model: nn.Module) -> Iterator[Watched]:
             watched.read.setdefault(name, []).append(source.shape[1:])
             if not isinstance(output, Tensor):
                 return
-            if name not in watched.visits and shrinks(source, output):
+            fits = count_axes(module) in (None, source.dim() - 2)
+            if name not in watched.visits and fits and shrinks(source, output):
                 alone = len(given) + len(named) == 1
                 visit = Visit(module, source, output, get_version(source), alone)
                 watched.visits[name] = visit
@@ -178,8 +185,8 @@ def get_first_argument(given: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
 
 
 def shrinks(source: Tensor, target: Tensor) -> bool:
-    """Whether (B, C, H, W) maps come out smaller, and not as one place."""
-    if source.dim() != 4 or target.dim() != 4:
+    """Whether maps of one to three axes come out smaller, and not as one place."""
+    if source.dim() != target.dim() or not 3 <= source.dim() <= 5:
         return False
     before, after = source.shape[2:], target.shape[2:]
     grows = any(new > old for old, new in zip(before, after, strict=True))
@@ -252,7 +259,7 @@ def _is_closed(modules: Mapping[str, nn.Module], name: str, within: bool = True)
     """Whether a module is, or stands in, a pooling of ours, or is a layer that could be listed."""
     parts = name.split(".")
     around = [modules.get(".".join(parts[: n + 1])) for n in range(len(parts))] if name else []
-    if any(isinstance(each, (PooledLayer, LinearPool2d)) for each in around):
+    if any(isinstance(each, (PooledLayer, LinearPool)) for each in around):
         return True
     return within and isinstance(modules[name], TORCHS_OWN)
 
@@ -269,15 +276,23 @@ def _is_one_layer(name: str, visit: Visit, watched: Watched) -> bool:
         return False
     if not _are_halved(tuple(source.shape[1:]), tuple(target.shape[1:])):
         return False
+    sizes = [2 * size for size in source.shape[2:]]
+    maps = source.new_ones(1, read, *sizes)
     try:
-        larger = visit.module.forward(
-            source.new_ones(1, read, *(2 * size for size in source.shape[2:]))
-        )
+        larger = visit.module.forward(maps)
+        if len(sizes) == 1:
+            # A line of numbers may be no map, but cut into halves that gate each other.
+            changed = maps.index_fill(2, torch.arange(sizes[0] * 3 // 4, sizes[0]), 2.0)
+            begin = target.shape[2]
+            if not torch.equal(visit.module.forward(changed)[..., :begin], larger[..., :begin]):
+                return False
     except (RuntimeError, ValueError, AssertionError, TypeError, IndexError):
         return False
     # Channels last would look like maps, but for a size that has to be that of its weights.
-    sizes = zip(larger.shape[2:], target.shape[2:], strict=True)
-    return larger.shape[:2] == (1, gave) and all(abs(new - 2 * old) <= 2 for new, old in sizes)
+    if larger.dim() != target.dim() or larger.shape[:2] != (1, gave):
+        return False
+    grown = zip(larger.shape[2:], target.shape[2:], strict=True)
+    return all(abs(new - 2 * old) <= 2 for new, old in grown)
 
 
 def _advise(what: str) -> str:

@@ -17,14 +17,16 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from foveapool.pooling.functional import linear_pool2d
+from foveapool.pooling.functional import linear_pool
 from foveapool.pooling.layer import Layer
-from foveapool.pooling.mixing import ChannelMixing, MixingPool2d, pool_and_mix
-from foveapool.pooling.module import LinearPool2d
+from foveapool.pooling.mixing import ChannelMixing, MixingPool, pool_and_mix
+from foveapool.pooling.module import LinearPool
 from foveapool.surgery.forward import get_version
 from foveapool.surgery.geometry import (
-    Pair,
+    CONVOLUTIONS,
+    Sizes,
     Unstrided,
+    count_axes,
     count_channels,
     find_offset,
     find_reference_tensor,
@@ -61,7 +63,7 @@ class Role:
 
     mode: Mode
     on_resize: OnResize
-    read_shape: Pair | None  # of the maps that the original was seen to read, if known
+    read_shape: Sizes | None  # of the maps that the original was seen to read, if known
     turn: int = 0  # how many calls of `replace` the network had seen
     slots: tuple[Slot, ...] = ()  # what left the optimizer in that call
     optimizer: weakref.ref[Optimizer] | None = None  # the one that followed it
@@ -147,10 +149,10 @@ class PooledLayer(Layer):
         pool: nn.Module,
         mode: Mode = "replace",
         project: nn.Module | None = None,
-        in_shape: Pair | None = None,
+        in_shape: Sizes | None = None,
         on_resize: OnResize = "error",
         mixing: ChannelMixing | None = None,
-        offset: Pair = (0, 0),
+        offset: Sizes = (),
     ) -> None:
         super().__init__()
         for name, value in _plain_attributes(original).items():
@@ -164,8 +166,8 @@ class PooledLayer(Layer):
             shapes = (in_shape or shape.in_shape, shape.out_shape)
             self.stage = Unstrided(original, *shapes, offset)
         self.pool, self.project, self.mixing = pool, project, mixing
-        self._carried: dict[tuple[Pair, Pair], Tensor] = {}  # the operator for other sizes
-        self._out_shapes: dict[Pair, Pair] = {}  # the original's, for other sizes
+        self._carried: dict[tuple[Sizes, Sizes], Tensor] = {}  # the operator for other sizes
+        self._out_shapes: dict[Sizes, Sizes] = {}  # the original's, for other sizes
         # The weights, when that was, and their numbers if they train.
         self._carried_from: tuple[Any, Any, Any] = (None, None, None)
         self.train(original.training)
@@ -214,7 +216,7 @@ class PooledLayer(Layer):
         """What the network wanted from the original, pooled; `input` is torch's name for it."""
         maps = input if self.stage is None else self.stage(input)
         pool, follower = self.pool, self._follower
-        resizes = self.role.on_resize == "interpolate" and isinstance(pool, LinearPool2d)
+        resizes = self.role.on_resize == "interpolate" and isinstance(pool, LinearPool)
         if resizes and tuple(maps.shape[2:]) != pool.in_shape:
             maps = self._interpolated(maps, self._target(input))
         elif self.mixing is not None:
@@ -223,8 +225,8 @@ class PooledLayer(Layer):
             maps = pool(maps)
         return maps if follower is None else follower(maps)
 
-    def _interpolated(self, x: Tensor, target: Pair) -> Tensor:
-        pool, shape = self.pool, (x.shape[2], x.shape[3])
+    def _interpolated(self, x: Tensor, target: Sizes) -> Tensor:
+        pool, shape = self.pool, tuple(x.shape[2:])
         learns = pool.weight.requires_grad and torch.is_grad_enabled()
         if learns or _is_recorded(pool.weight):
             # Gradients have to reach the operator, and a recorded graph cannot ask whether the
@@ -232,9 +234,9 @@ class PooledLayer(Layer):
             weight = pool.resized_weight(shape, target)
         else:
             weight = self._carried_to(shape, target)
-        return linear_pool2d(x, weight, target, pool.mean)
+        return linear_pool(x, weight, target, pool.mean)
 
-    def _carried_to(self, shape: Pair, target: Pair) -> Tensor:
+    def _carried_to(self, shape: Sizes, target: Sizes) -> Tensor:
         """The operator for that size, computed once until the pooling's own weights change."""
         own, (source, then, copy) = self.pool.weight, self._carried_from
         now = (get_version(own), own.dtype, own.device, own.requires_grad)
@@ -248,16 +250,16 @@ class PooledLayer(Layer):
                 self._carried[shape, target] = self.pool.resized_weight(shape, target)
         return self._carried[shape, target]
 
-    def _target(self, x: Tensor) -> Pair:
+    def _target(self, x: Tensor) -> Sizes:
         """The size of what the original would make of `x`."""
-        shape = (x.shape[2], x.shape[3])
+        shape = tuple(x.shape[2:])
         if torch.compiler.is_compiling():
             return self._seen(shape, x.shape[1])
         if shape not in self._out_shapes:
             self._out_shapes[shape] = self._seen(shape, x.shape[1])
         return self._out_shapes[shape]
 
-    def _seen(self, shape: Pair, channels: int) -> Pair:
+    def _seen(self, shape: Sizes, channels: int) -> Sizes:
         if self.stage is not None:
             return self.stage.out_shape(shape, channels)
         return measure_out_shape(self.original, shape, channels)
@@ -309,17 +311,17 @@ def _is_plain(value: Any) -> bool:
 
 
 def mark_fitted(
-    pool: LinearPool2d,
+    pool: LinearPool,
     mode: Mode,
-    read_shape: Pair,
+    read_shape: Sizes,
     mixing: ChannelMixing | None = None,
     origin: str = "",
-) -> LinearPool2d | MixingPool2d:
+) -> LinearPool | MixingPool:
     """The pooling, with its mixing if it has one, told how it was fitted: `replace` reads that."""
     pool.fitted_for, pool.read_shape = mode, read_shape
     if mixing is None:
         return pool
-    mixed = MixingPool2d(pool, mixing.to(pool.weight.device))
+    mixed = MixingPool(pool, mixing.to(pool.weight.device))
     mixed.fitted_for, mixed.read_shape, mixed.origin = mode, read_shape, origin
     return mixed
 
@@ -332,26 +334,26 @@ def choose_mode(name: str, pool: nn.Module, mode: Mode | None) -> Mode:
             f"mode: got {mode!r} for {name}, wanted {fitted!r}, which its pooling was fitted for; "
             "leave mode out, or fit in the other mode"
         )
-    return mode or fitted or ("mix" if isinstance(pool, MixingPool2d) else "replace")
+    return mode or fitted or ("mix" if isinstance(pool, MixingPool) else "replace")
 
 
 def split_mixing(pool: nn.Module) -> tuple[nn.Module, ChannelMixing | None]:
     """The pooling, and the mixing that was handed over with it, if one was."""
-    return (pool.pool, pool.mixing) if isinstance(pool, MixingPool2d) else (pool, None)
+    return (pool.pool, pool.mixing) if isinstance(pool, MixingPool) else (pool, None)
 
 
 def check_can_mix(name: str, layer: nn.Module) -> None:
     """Raises a ValueError unless mode `mix` can do the layer's work."""
-    if not isinstance(layer, nn.Conv2d):
+    if not isinstance(layer, CONVOLUTIONS):
         raise ValueError(
-            f"{name}: got a {type(layer).__name__} for mode 'mix', wanted an nn.Conv2d: mixing "
+            f"{name}: got a {type(layer).__name__} for mode 'mix', wanted a convolution: mixing "
             "makes a convolution's channels, and a pooling keeps those it reads; use mode "
             "'replace' or 'after'"
         )
 
 
-def _check_mixing(name: str, layer: nn.Conv2d, pool: nn.Module, mixing: ChannelMixing) -> None:
-    own = (layer.in_channels, layer.out_channels)
+def _check_mixing(name: str, layer: nn.Module, pool: nn.Module, mixing: ChannelMixing) -> None:
+    own = count_channels(layer) or (0, 0)
     if (mixing.in_channels, mixing.out_channels) != own:
         raise ValueError(
             f"{name}: got a mixing of {mixing.in_channels} to {mixing.out_channels} channels, "
@@ -375,17 +377,22 @@ def check_pool(name: str, layer: nn.Module, pool: nn.Module, mode: Mode) -> None
     if mixing is not None:
         if mode != "mix":
             raise ValueError(
-                f"{name}: got a MixingPool2d for mode {mode!r}, wanted mode 'mix', or its `pool` "
+                f"{name}: got a MixingPool for mode {mode!r}, wanted mode 'mix', or its `pool` "
                 "alone"
             )
-        assert isinstance(layer, nn.Conv2d)
         _check_mixing(name, layer, pool, mixing)
-    if mode == "after" and not isinstance(pool, LinearPool2d):
+    if mode == "after" and not isinstance(pool, LinearPool):
         raise ValueError(
-            f"{name}: got a {type(pool).__name__} for mode 'after', wanted a LinearPool2d"
+            f"{name}: got a {type(pool).__name__} for mode 'after', wanted a "
+            f"LinearPool{count_axes(layer) or 2}d"
         )
-    if not isinstance(pool, LinearPool2d):
+    if not isinstance(pool, LinearPool):
         return
+    if count_axes(layer) not in (None, pool.axes):
+        raise ValueError(
+            f"{name}: got a {type(pool).__name__} for a {type(layer).__name__}, wanted a "
+            f"LinearPool{count_axes(layer)}d, for maps with as many axes"
+        )
     if pool.components > 1 and (mode == "after" or keeps_channels(layer)):
         raise ValueError(
             f"{name}: got a pooling with {pool.components} components, wanted 1: "
@@ -405,14 +412,26 @@ def check_pool(name: str, layer: nn.Module, pool: nn.Module, mode: Mode) -> None
 
 
 def check_stage(
-    model: nn.Module, name: str, layer: nn.Module, pool: Any, in_shape: Pair | None
-) -> Pair:
+    model: nn.Module, name: str, layer: nn.Module, pool: Any, in_shape: Sizes | None
+) -> Sizes:
     """Where the layer's own output lies at stride 1, tried on maps as near to its own as is known.
 
     Raises if it cannot work at stride 1.
     """
     known = count_channels(layer) or (1 if pool.mean is None else len(pool.mean),)
     return find_offset(name, layer, in_shape or pool.in_shape, known[0], model)
+
+
+def leave_inference(pool: nn.Module) -> None:
+    """Gives a pooling that was made in inference mode tensors that can be trained."""
+    for module in pool.modules():
+        for name, parameter in module._parameters.items():
+            if parameter is not None and parameter.is_inference():
+                new = nn.Parameter(parameter.detach().clone(), parameter.requires_grad)
+                module._parameters[name] = new
+        for name, buffer in module._buffers.items():
+            if buffer is not None and buffer.is_inference():
+                module._buffers[name] = buffer.clone()
 
 
 def warn_of_other_references(model: nn.Module, layers: Collection[nn.Module]) -> None:
