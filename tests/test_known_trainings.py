@@ -12,9 +12,9 @@ import warnings
 import pytest
 
 from foveapool import known_trainings
-from foveapool._io import hold_lock
+from foveapool._io import hold_lock, to_canonical_json
 from foveapool.known_trainings import HEADER, KnownTrainings, read_trainings
-from foveapool.runs import RESULT, TRAINING, Runs, digest_facts, to_canonical_json
+from foveapool.runs import RESULT, TRAINING, Runs, digest_facts
 
 NUMBERS = ("error", "loss", "seconds", "fit_seconds", "parameters", "multiply_adds")
 MACHINE = {"commit": "abc", "hardware": "here", "torch": "2"}

@@ -6,7 +6,8 @@ import os
 
 import pytest
 
-from foveapool.runs import RESULT, TRAINING, Runs, read_json
+from foveapool._io import read_json, read_sealed_json, write_sealed_json
+from foveapool.runs import RESULT, TRAINING, Runs
 
 FACTS = {"setting": {"width": 4, "pools": (1, 2)}, "seed": 0}
 NUMBERS = ("error", "loss", "seconds", "fit_seconds", "parameters", "multiply_adds")
@@ -82,6 +83,7 @@ def test_one_process_at_a_time_has_a_training(tmp_path):
         (RESULT, json.dumps({**FOUND, "training": "a", "error": "1"}), "got '1' for error"),
         (RESULT, json.dumps({**FOUND, "training": "a", "error": math.nan}), "got nan for error"),
         (RESULT, json.dumps({**FOUND, "training": "a", "error": 250.0}), "got 250.0 for error"),
+        (RESULT, json.dumps({**FOUND, "training": "a", "error": True}), "got True for error"),
         (TRAINING, "{", "training.json is not whole"),
         (TRAINING, json.dumps({**FACTS, "seed": 1}), "training.json is not of this training"),
     ],
@@ -152,6 +154,35 @@ def test_a_result_without_a_loss_is_one_that_diverged(tmp_path):
     finished(runs)
     runs.finish("a", {**FOUND, "loss": None, "diverged": "loss: got nan"})
     assert runs.result("a", FACTS)["diverged"] == "loss: got nan"
+
+
+@pytest.mark.parametrize(
+    ("was", "now"), [('"error": 1.5', '"error": 1.4'), ('"commit": "abc"', '"commit": "abd"')]
+)
+def test_a_result_that_was_edited_does_not_count(tmp_path, was, now):
+    said = []
+    runs = Runs(tmp_path, said.append)
+    finished(runs)
+    path = runs.folder("a") / RESULT
+    path.write_text(path.read_text().replace(was, now))
+    assert runs.result("a", FACTS) is None and list(runs.finished()) == []
+    finished(runs)
+    assert "result.json: got contents that are not those of its SHA-256" in said[0]
+
+
+def test_a_result_of_before_has_no_sha256_and_counts(tmp_path):
+    runs = Runs(tmp_path)
+    finished(runs)
+    (runs.folder("a") / RESULT).write_text(json.dumps({**FOUND, "training": "a"}))
+    assert runs.result("a", FACTS) == {**FOUND, "training": "a"}
+
+
+@pytest.mark.parametrize("loss", [math.nan, math.inf])
+def test_a_sealed_file_gives_back_what_it_was_given(tmp_path, loss):
+    path = tmp_path / "some.json"
+    write_sealed_json(path, {"b": {2: "two", 10: "ten"}, "a": (1, "ü"), "loss": loss})
+    found = read_sealed_json(path)
+    assert repr(found) == repr({"b": {"2": "two", "10": "ten"}, "a": [1, "ü"], "loss": loss})
 
 
 @pytest.mark.parametrize(

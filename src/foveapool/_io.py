@@ -2,18 +2,19 @@
 
 A file is written near its final place and moved there when complete; a lock belongs to a process
 and goes with it, however it ends. What is read may come from anyone: its size and how deep it is
-nested are bounded.
+nested are bounded, and where it says what its SHA-256 was when it was written, that is compared.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
 import tempfile
 import time
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
@@ -25,6 +26,7 @@ except ImportError:  # Windows
 
 # Far above anything that is written here; as Python's objects it takes some twenty times as much.
 LARGEST_TEXT, DEEPEST = 16_000_000, 64
+_SEAL = "sha256"
 
 
 @contextmanager
@@ -153,6 +155,34 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise ValueError(f"{path.name}: got {type(found).__name__}, wanted an object")
     return found
+
+
+def write_sealed_json(path: Path, facts: Mapping[str, Any]) -> None:
+    """Writes an object with the SHA-256 of what it says, whole or not at all."""
+    text = json.dumps({**facts, _SEAL: _digest_facts(facts)}, indent=1)
+    write_text(path, text + "\n")
+
+
+def read_sealed_json(path: Path) -> dict[str, Any]:
+    """What `write_sealed_json` wrote; ValueError where it was changed, or as `read_json`.
+
+    One without a SHA-256, as earlier versions wrote them, is read as it is.
+    """
+    facts = read_json(path)
+    if facts.pop(_SEAL, wanted := _digest_facts(facts)) != wanted:
+        raise ValueError(f"{path.name}: got contents that are not those of its SHA-256")
+    return facts
+
+
+def _digest_facts(facts: Mapping[str, Any]) -> str:
+    # As they come back: JSON knows no keys but text, which sorts in another way than numbers do.
+    plain = json.loads(json.dumps({key: facts[key] for key in facts if key != _SEAL}))
+    return hashlib.sha256(to_canonical_json(plain).encode()).hexdigest()
+
+
+def to_canonical_json(value: Any) -> str:
+    """Writes a value as JSON, equal values alike; as text, since nan does not equal itself."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
 def read_toml(path: Path, wanted: str) -> dict[str, Any]:

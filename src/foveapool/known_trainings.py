@@ -21,8 +21,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from foveapool._io import check_file_place, hold_lock, parse_json, replace_file
-from foveapool.runs import Finished, digest_facts, find_result_fault, to_canonical_json
+from foveapool._io import (
+    check_file_place,
+    hold_lock,
+    parse_json,
+    replace_file,
+    to_canonical_json,
+)
+from foveapool.runs import Finished, digest_facts, find_result_fault
 
 HEADER = {"format": "foveapool-trainings", "version": 1}
 KEYS = {"name", "facts", "result"}

@@ -6,7 +6,8 @@
     aside/NAME.1/               what could not be read, kept for whoever wants to look
     locks/                      one for each training that a process works on
 
-The same name always means the same training: what is in the folder says so, and is checked.
+The same name always means the same training: what is in the folder says so, and is checked. So is
+whether a result is as it was written.
 """
 
 from __future__ import annotations
@@ -20,7 +21,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from foveapool._io import clear_leftovers, find_existing_parent, hold_lock, read_json, write_text
+from foveapool._io import (
+    clear_leftovers,
+    find_existing_parent,
+    hold_lock,
+    read_json,
+    read_sealed_json,
+    to_canonical_json,
+    write_sealed_json,
+    write_text,
+)
 
 FORMAT_VERSION = 1
 RUNS, TRAINING, RESULT, STUDY = "runs.json", "training.json", "result.json", "study.json"
@@ -133,7 +143,7 @@ class Runs:
         try:
             if read_json(self.folder(name) / TRAINING) != _plain(training):
                 return None
-            result = read_json(self.folder(name) / RESULT)
+            result = read_sealed_json(self.folder(name) / RESULT)
         except (OSError, ValueError):
             return None
         return None if find_result_fault(name, result) else result
@@ -181,7 +191,7 @@ class Runs:
             if (folder / TRAINING).exists() and read_json(folder / TRAINING) != _plain(training):
                 return f"{TRAINING} is not of this training"
             return (
-                find_result_fault(name, read_json(folder / RESULT))
+                find_result_fault(name, read_sealed_json(folder / RESULT))
                 if (folder / RESULT).exists()
                 else ""
             )
@@ -190,8 +200,7 @@ class Runs:
 
     def finish(self, name: str, result: Mapping[str, Any]) -> None:
         """Writes the result down: from here on the training is finished."""
-        text = json.dumps({**result, "training": name}, indent=1) + "\n"
-        write_text(self.folder(name) / RESULT, text)
+        write_sealed_json(self.folder(name) / RESULT, {**result, "training": name})
 
     def set_aside(self, name: str, why: str) -> None:
         """Moves a training's folder out of the way and says so."""
@@ -207,7 +216,7 @@ class Runs:
         """What was trained and what it came to, for all that were finished here."""
         for path in sorted((self.root / "trainings").glob(f"*/{RESULT}")):
             try:
-                training, result = read_json(path.parent / TRAINING), read_json(path)
+                training, result = read_json(path.parent / TRAINING), read_sealed_json(path)
             except (OSError, ValueError):
                 continue
             if not find_result_fault(path.parent.name, result):
@@ -227,11 +236,6 @@ def _check_folder(root: Path) -> None:
 def _plain(facts: Mapping[str, Any]) -> dict[str, Any]:
     """The facts as JSON gives them back: lists for tuples."""
     return json.loads(json.dumps(facts))
-
-
-def to_canonical_json(value: Any) -> str:
-    """Writes a value as JSON, equal values alike; as text, since nan does not equal itself."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
 def _are_same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
@@ -259,7 +263,7 @@ def find_result_fault(name: str, result: Mapping[str, Any]) -> str:
     numbers = NUMBERS if "diverged" in result else (*NUMBERS, "loss")
     for keys, kind in ((numbers, (int, float)), (TEXTS, str), (("alphas",), dict)):
         for key in keys:
-            if not isinstance(result.get(key), kind):
+            if not isinstance(result.get(key), kind) or isinstance(result[key], bool):
                 return f"{RESULT}: got {result.get(key)!r} for {key}"
     # A whole number may be larger than any float, and compares well with infinity.
     wrong = [key for key in numbers if not abs(result[key]) <= sys.float_info.max]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import random
 from pathlib import Path
 
 import pytest
@@ -130,6 +131,41 @@ def test_a_first_write_that_is_interrupted_leaves_no_file(path, monkeypatch):
     with pytest.raises(OSError):
         save_tensors(path, "test", {"x": torch.zeros(3)}, {})
     assert list(path.parent.iterdir()) == []
+
+
+# --- files that were changed
+
+
+@every_loader
+def test_a_file_with_one_bit_flipped_is_refused(files, load):
+    (path,) = (files[kind] for kind, each in LOADERS.items() if each == load)
+    whole = path.read_bytes()
+    start = 8 + int.from_bytes(whole[:8], "little")
+    for place in random.Random(0).sample(range(start, len(whole)), 40):
+        flipped = bytearray(whole)
+        flipped[place] ^= 1 << place % 8
+        path.write_bytes(flipped)
+        with pytest.raises(ValueError, match=rf"{path.name}: got contents that are not those of"):
+            load(path)
+
+
+def test_a_fact_that_was_changed_is_refused(path):
+    tensors = {"x": torch.ones(0), "y": torch.tensor(3), "z": torch.ones(2).bfloat16()}
+    save_tensors(path, "test", tensors, {"alpha": 25})
+    load_tensors(path, "test")
+    for one, other in ((b"alpha", b"alpho"), (b": 25}", b": 26}"), (b'"BF16"', b'"U16" ')):
+        changed = path.parent / "changed.safetensors"
+        changed.write_bytes(path.read_bytes().replace(one, other))
+        with pytest.raises(ValueError, match=r"changed\.safetensors: got contents that are not"):
+            load_tensors(changed, "test")
+
+
+def test_a_file_of_before_has_no_sha256_and_is_read(path):
+    save_tensors(path, "test", {"x": torch.ones(2)}, {})
+    with safe_open(path, framework="pt") as file:
+        header = file.metadata()["foveapool"]
+    save_file({"x": torch.zeros(2)}, path, metadata={"foveapool": header})
+    assert load_tensors(path, "test")[0]["x"].tolist() == [0.0, 0.0]
 
 
 # --- files that are not ours

@@ -1,6 +1,5 @@
 """Summaries of what `ClosedFormPooling.save` wrote: layers by name, and what the folder knows."""
 
-import json
 import re
 
 import pytest
@@ -8,6 +7,7 @@ import torch
 from torch import nn
 
 import foveapool as fp
+from foveapool._io import read_sealed_json, write_sealed_json
 from foveapool.report.sources import summarize_run
 
 from .pages import operator
@@ -80,9 +80,9 @@ def test_a_damaged_note_of_a_fit_is_named(fit, text):
 
 
 def test_layers_come_as_the_network_has_them(fit):
-    note = json.loads((fit / "estimator.json").read_text())
+    note = read_sealed_json(fit / "estimator.json")
     note["operators"] = dict(reversed(note["operators"].items()))
-    (fit / "estimator.json").write_text(json.dumps(note))
+    write_sealed_json(fit / "estimator.json", note)
     assert names(summarize_run(fit)) == ["layer last", "layers short, main"]
 
 

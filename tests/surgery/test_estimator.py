@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import inspect
-import json
 from dataclasses import replace
 
 import pytest
@@ -20,6 +19,7 @@ from foveapool import (
     downsampling_layers,
     solve_pooling,
 )
+from foveapool._io import read_sealed_json, write_sealed_json
 from foveapool.surgery import settings as settings_file
 from foveapool.surgery.find import DescribedLayer
 
@@ -292,15 +292,15 @@ def test_a_folder_that_is_not_whole_is_refused(tmp_path):
         ClosedFormPooling.load(tmp_path)
     fit = ClosedFormPooling().fit(toy(), loader(), MAIN)
     fit.save(tmp_path)
-    facts = json.loads((tmp_path / "estimator.json").read_text())
-    (tmp_path / "estimator.json").write_text(json.dumps({**facts, "format_version": 99}))
+    facts = read_sealed_json(tmp_path / "estimator.json")
+    write_sealed_json(tmp_path / "estimator.json", {**facts, "format_version": 99})
     with pytest.raises(ValueError, match="format version 99, wanted 1"):
         ClosedFormPooling.load(tmp_path)
     for broken in ('{"format', "[]"):
         (tmp_path / "estimator.json").write_text(broken)
         with pytest.raises(ValueError, match=r"estimator.json: not what ClosedFormPooling\.save"):
             ClosedFormPooling.load(tmp_path)
-    (tmp_path / "estimator.json").write_text(json.dumps(facts))
+    write_sealed_json(tmp_path / "estimator.json", facts)
     (tmp_path / "operator-0.safetensors").unlink()
     with pytest.raises(FileNotFoundError, match=r"operator-0\.safetensors: no such file"):
         ClosedFormPooling.load(tmp_path)

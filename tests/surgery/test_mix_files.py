@@ -10,6 +10,7 @@ from torch import nn
 
 import foveapool as fp
 from foveapool import ClosedFormPooling, LinearPool2d, replace, restore
+from foveapool._io import read_sealed_json
 from foveapool.pooling.storage import load_tensors, save_tensors
 from foveapool.surgery import passes
 
@@ -161,7 +162,7 @@ def test_a_saved_fit_of_fewer_layers_leaves_no_mixing_behind(tmp_path):
 def test_a_fit_that_was_saved_before_there_were_mixings_can_be_loaded(tmp_path):
     ClosedFormPooling().fit(toy(), loader(), MAIN).save(tmp_path)
     note = tmp_path / "estimator.json"
-    facts = json.loads(note.read_text())
+    facts = read_sealed_json(note)
     for key in ("kernel_size", "groups", "bias"):
         del facts["layers"][0][key]
     note.write_text(json.dumps(facts))

@@ -1,10 +1,12 @@
 """One file format for all that this package saves: safetensors with a JSON header.
 
-Nothing is ever unpickled. A reader finds the old file or the new one, never half of one.
+Nothing is ever unpickled. A reader finds the old file or the new one, never half of one, and the
+SHA-256 beside the header says whether it is as it was written; files of before had none.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -25,7 +27,7 @@ FORMAT_VERSION = 1
 # What a folder with a saved fit has in it, and one with an adapter.
 FIT_NOTE = "estimator.json"
 ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
-_HEADER = "foveapool"
+_HEADER, _SHA256 = "foveapool", "foveapool.sha256"
 _OF_EVERY_FILE = ("kind", "format_version")
 
 # For each tensor its sizes; one with a name may be any, but is the same wherever it stands.
@@ -37,11 +39,12 @@ def save_tensors(
 ) -> None:
     """Writes `tensors` and the JSON-able `facts` to `path` as a file of the given kind."""
     path = Path(path)
-    header = {"kind": kind, "format_version": FORMAT_VERSION, **facts}
+    header = json.dumps({"kind": kind, "format_version": FORMAT_VERSION, **facts})
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    metadata = {_HEADER: header, _SHA256: _digest_contents(header, plain)}
     with replace_file(path) as temporary:
         try:
-            save_file(plain, temporary, metadata={_HEADER: json.dumps(header)})
+            save_file(plain, temporary, metadata=metadata)
         except SafetensorError as error:
             # It names a file of its own, which is gone by now.
             why = str(error).split(" at path ")[0]
@@ -55,8 +58,10 @@ def load_tensors(
     if not Path(path).is_file():
         raise FileNotFoundError(f"{path}: no such file, wanted a foveapool {kind} file")
     try:
-        with safe_open(path, framework="pt", device=str(device)) as file:
-            header = parse_json((file.metadata() or {}).get(_HEADER, "null"), "its header")
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            text = metadata.get(_HEADER, "null")
+            header = parse_json(text, "its header")
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, ValueError, OSError) as error:
         raise ValueError(
@@ -74,7 +79,33 @@ def load_tensors(
             f"{path}: got format version {header.get('format_version')}, wanted {FORMAT_VERSION}; "
             "read it with the version of foveapool that wrote it"
         )
-    return tensors, header
+    if metadata.get(_SHA256, wanted := _digest_contents(text, tensors)) != wanted:
+        raise ValueError(
+            f"{path}: got contents that are not those of its SHA-256, wanted the file as it was "
+            "written: copy it again or make it anew"
+        )
+    return {name: tensor.to(device) for name, tensor in tensors.items()}, header
+
+
+def _digest_contents(header: str, tensors: Mapping[str, Tensor]) -> str:
+    return digest_tensors(sorted(tensors.items()), header.encode())
+
+
+def digest_tensors(named: Iterable[tuple[str, object]], known: bytes = b"") -> str:
+    """Tells tensors apart by names, types, sizes and numbers; what is no tensor by its name."""
+    digest = hashlib.sha256(known)
+    for name, tensor in named:
+        digest.update(name.encode())
+        if isinstance(tensor, Tensor):
+            add_to_digest(digest, tensor)
+    return digest.hexdigest()
+
+
+def add_to_digest(digest: hashlib._Hash, tensor: Tensor) -> None:
+    """Adds the type, the sizes and the numbers of a tensor."""
+    plain = tensor.detach().cpu().contiguous().reshape(-1)
+    digest.update(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
+    digest.update(plain.view(torch.uint8).numpy().data)
 
 
 def check_contents(

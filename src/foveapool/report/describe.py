@@ -10,7 +10,7 @@ import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
-from foveapool._io import parse_json, read_json, read_text
+from foveapool._io import parse_json, read_json, read_sealed_json, read_text
 from foveapool._stored_names import from_stored
 from foveapool.labels import (
     BASELINE,
@@ -51,8 +51,8 @@ class TrainingFolder:
                 f"{TRAINING}: {error!r}; wanted a training's facts as this version has them"
             ) from error
         try:
-            result = read_json(path / RESULT)
-        except (OSError, ValueError):
+            result = read_sealed_json(path / RESULT)
+        except OSError:
             result = {}
         is_whole = isinstance(result.get("error"), (int, float))
         self.result: Facts | None = result if is_whole else None

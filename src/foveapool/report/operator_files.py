@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from torch import Tensor
 
-from foveapool._io import read_json
+from foveapool._io import read_sealed_json
 from foveapool._stored_names import from_stored
 from foveapool.labels import list_unusual
 from foveapool.pooling.grid import Center
@@ -212,7 +212,7 @@ def read_saved_fit(folder: Path) -> SavedFit | None:
     if not path.is_file():
         return None
     try:
-        note = read_json(path)
+        note = read_sealed_json(path)
         told = {"mode": note["mode"], **from_stored(note["settings"])}
         return SavedFit(
             {name: folder / file for name, file in note["operators"].items()},

@@ -6,7 +6,6 @@ and what it came to is kept beside it.
 
 from __future__ import annotations
 
-import json
 import statistics
 import time
 import zlib
@@ -17,7 +16,7 @@ from typing import Any
 
 from torch import nn
 
-from foveapool._io import read_json, write_text
+from foveapool._io import read_sealed_json, write_sealed_json
 from foveapool._stored_names import STORED
 from foveapool.data.batches import make_normalizer
 from foveapool.data.images import DataSet
@@ -129,14 +128,14 @@ def measure_network(
     result = measure_robustness(trained.network, trained.data, asked, progress)
     seconds = round(time.perf_counter() - begin, 1)
     note = {"asked": facts, "seconds": seconds, "result": result.to_dict()}
-    write_text(path, json.dumps(note, indent=1) + "\n")
+    write_sealed_json(path, note)
     return MeasuredNetwork(trained, result, seconds)
 
 
 def _read_kept(path: Path, facts: Mapping[str, Any]) -> tuple[RobustnessResult, float] | None:
     """What was measured in that way before, and its seconds; what cannot be read counts as none."""
     try:
-        note = read_json(path)
+        note = read_sealed_json(path)
         # Results of before flips between neighbors were counted would hide that they are missing.
         if (
             note["asked"] != facts

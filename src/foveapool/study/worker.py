@@ -18,9 +18,10 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from foveapool._eval_mode import eval_mode
+from foveapool._io import to_canonical_json
 from foveapool.records import collect_provenance
 from foveapool.robustness.result import RobustnessResult
-from foveapool.runs import RESULT, Finished, Runs, to_canonical_json
+from foveapool.runs import RESULT, Finished, Runs
 from foveapool.study.fits import (
     WEIGHTS,
     check_fitted_on,

@@ -29,6 +29,8 @@ from foveapool._io import (
     hold_lock,
     make_folder,
     read_json,
+    read_sealed_json,
+    write_sealed_json,
     write_text,
 )
 from foveapool._stored_names import from_stored, to_stored
@@ -37,7 +39,14 @@ from foveapool.pooling.least_squares import Mixing, MixingSums
 from foveapool.pooling.moments import ChannelMoments
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.pooling.scatter import Scatter
-from foveapool.pooling.storage import FIT_NOTE, check_names, check_types, explain_damage
+from foveapool.pooling.storage import (
+    FIT_NOTE,
+    add_to_digest,
+    check_names,
+    check_types,
+    digest_tensors,
+    explain_damage,
+)
 from foveapool.pooling.validation import is_distributed
 from foveapool.surgery.find import Downsampling
 from foveapool.surgery.forward import iterate_leaves, unwrap
@@ -92,7 +101,6 @@ def write_fit(folder: Path, kept: FitState) -> None:
         }
         if kept.mode == "mix":
             facts |= {"mixing": kept.mixing, "mixings": mixings}
-        text = json.dumps(facts, indent=1)
         new = {
             files[name]: value
             for files, each in zip((scatters, operators, mixings), values, strict=True)
@@ -101,7 +109,7 @@ def write_fit(folder: Path, kept: FitState) -> None:
         write_text(folder / _BEGUN, json.dumps({"files": sorted(new.keys() | older)}))
         for file, value in new.items():
             value.save(folder / file)
-        write_text(folder / FIT_NOTE, text)
+        write_sealed_json(folder / FIT_NOTE, facts)
         for name in older - new.keys():
             (folder / name).unlink(missing_ok=True)
         (folder / _BEGUN).unlink()
@@ -215,7 +223,7 @@ def _read_note(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file, wanted what ClosedFormPooling.save wrote")
     try:
-        facts = read_json(path)
+        facts = read_sealed_json(path)
     except ValueError as error:
         raise ValueError(f"{path}: not what ClosedFormPooling.save wrote ({error})") from error
     if (version := facts.get("format_version")) != FORMAT_VERSION:
@@ -381,26 +389,10 @@ def fingerprint_fit(model: nn.Module, facts: Mapping[str, Any]) -> str:
     return digest_tensors(unwrap(model).state_dict().items(), known)
 
 
-def digest_tensors(named: Iterable[tuple[str, object]], known: bytes = b"") -> str:
-    """Tells tensors apart by names, types, sizes and numbers; what is no tensor by its name."""
-    digest = hashlib.sha256(known)
-    for name, tensor in named:
-        digest.update(name.encode())
-        if isinstance(tensor, torch.Tensor):
-            digest.update(_tensor_bytes(tensor))
-    return digest.hexdigest()
-
-
 def digest_batch(batch: LabeledBatch) -> str:
     """Tells batches apart: by the numbers of the inputs and the labels."""
     digest = hashlib.sha256()
     for leaf in (*iterate_leaves(batch.inputs), batch.labels):
         if isinstance(leaf, torch.Tensor):
-            digest.update(_tensor_bytes(leaf))
+            add_to_digest(digest, leaf)
     return digest.hexdigest()
-
-
-def _tensor_bytes(tensor: torch.Tensor) -> bytes:
-    plain = tensor.detach().cpu().contiguous().reshape(-1)
-    kind = f"{tensor.dtype} {tuple(tensor.shape)}".encode()
-    return kind + plain.view(torch.uint8).numpy().tobytes()

@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 
 from torch import nn
 
+from foveapool.pooling.storage import digest_tensors
 from foveapool.pooling.validation import gather_from_processes, is_distributed
-from foveapool.surgery.fit_files import digest_tensors
 from foveapool.surgery.forward import unwrap
 
 EVERY_SECONDS = 5.0
