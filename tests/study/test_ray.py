@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from foveapool.runs import Runs
+from foveapool.runs import RESULT, Runs
 from foveapool.study import ray_workers
 from foveapool.study.engine import Engine
-from foveapool.study.parcels import write_files
+from foveapool.study.parcels import Changes, write_files
 from foveapool.study.ray_workers import RayWorkers, SharedRayWorkers, unwrap_ray_error
 from foveapool.study.worker import run_training
 from foveapool.training.checkpoint import CHECKPOINT
@@ -120,6 +120,20 @@ def test_a_worker_that_dies_goes_on_from_the_checkpoint_that_it_sent(tmp_path, c
     # The epochs before it died have the times that they took then.
     assert len(sent[0]) > 8
     assert metrics.read_text().splitlines()[:8] == sent[0][:8]
+
+
+def test_what_a_worker_sent_before_goes_with_its_result_again(tmp_path):
+    folder = tmp_path / "trainings" / "a"
+    folder.mkdir(parents=True)
+    (folder / "training.json").write_text("came with it")
+    changes, sent = Changes(tmp_path), f"trainings/a/{METRICS}"
+    (folder / METRICS).write_text("new")
+    (folder / RESULT).write_text("new")
+    # A message may be lost with the machine that holds it, or come after the answer.
+    assert set(changes.read_new()) == {sent} and not changes.read_new()
+    changes.forget()
+    assert set(changes.read_new()) == {sent}
+    assert set(changes.read_all()) == {sent, f"trainings/a/{RESULT}"}
 
 
 def test_files_from_a_worker_stay_in_their_folder(tmp_path):

@@ -60,21 +60,34 @@ def write_files(root: Path, own: str, files: Mapping[str, bytes]) -> None:
 
 
 class Changes:
-    """The files below a folder of runs that changed since they were last read."""
+    """The files below a folder of runs that differ from those that were there at first."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        self._seen = {path: _state(path) for path in self._paths()}
+        self._first = {path: _state(path) for path in self._paths()}
+        self._seen = dict(self._first)
 
     def _paths(self) -> list[Path]:
         trainings = self._root / "trainings"
         folders = [each.name for each in trainings.iterdir()] if trainings.exists() else []
         return [path for each in folders for _, path in list_files(self._root, each)]
 
-    def read(self) -> Files:
-        """Reads them."""
+    def read_all(self) -> Files:
+        """Reads them, those too that were read before: what was sent then may be lost."""
+        self.forget()
+        return self._read(self._paths())
+
+    def read_new(self) -> Files:
+        """Reads those that changed since then; no result, since it says that all is there."""
+        return self._read([path for path in self._paths() if path.name != RESULT])
+
+    def forget(self) -> None:
+        """Takes all of them as not read yet."""
+        self._seen = dict(self._first)
+
+    def _read(self, paths: list[Path]) -> Files:
         found: Files = {}
-        for path in self._paths():
+        for path in paths:
             # A file may go while this looks; each is whole, since it was moved into its place.
             with suppress(FileNotFoundError):
                 state = _state(path)

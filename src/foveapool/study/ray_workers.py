@@ -29,7 +29,7 @@ from foveapool.study.parcels import (
     write_files,
 )
 from foveapool.study.spec import ExecutionOptions, TrainingSpec
-from foveapool.study.worker import Outcome, work_on
+from foveapool.study.worker import Outcome, find_finished, work_on
 
 SEND_SECONDS = 60.0
 # Deaths in a row of the workers of one training, none of which sent anything.
@@ -242,6 +242,8 @@ class RayWorkers:
         try:
             outcome, files = self._ray.get(task)
             write_files(job.runs.root, job.training.name, files)
+            if find_finished(job.training, job.runs) is None:
+                raise OSError(f"{job.training.name}: its worker sent no result; start again")
             answer = Outcome(outcome.result, (*job.said, *outcome.said))
         except exceptions.RayTaskError as error:
             cause = error.cause if isinstance(error.cause, Exception) else error
@@ -326,13 +328,15 @@ def _work_apart(
         changes = Changes(root)
 
         def send() -> None:
-            # That nothing can be sent now is no reason to end what goes on well.
-            with suppress(ray.exceptions.RayError):
-                ray.get(mailbox.put.remote(training.name, attempt, changes.read()))
+            try:
+                ray.get(mailbox.put.remote(training.name, attempt, changes.read_new()))
+            except ray.exceptions.RayError:
+                # No reason to end what goes on well: all goes again, when the mailbox is back.
+                changes.forget()
 
         with _repeating(send, send_seconds):
             outcome = work_on(training, root, means)
-        return outcome, changes.read()
+        return outcome, changes.read_all()
 
 
 @contextmanager
