@@ -1,4 +1,4 @@
-"""Where the rows of a fitted pooling are centerd: the paper's place, or the layer's own output."""
+"""Where the rows of a fitted pooling are centered: the paper's place, or the layer's own output."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def coordinates(shape: Sequence[int]) -> Tensor:
 
 
 def centers(in_shape: Sequence[int], out_shape: Sequence[int], center: Center = "paper") -> Tensor:
-    """The place of the input map on which each output place is centerd, float64 (M, axes).
+    """The place of the input map on which each output place is centered, float64 (M, axes).
 
     `paper` is `s * coord(m)`: for s = 2 the lower right pixel of each 2 x 2 block.
     `aligned` is the middle of the block, which may lie between pixels. `first` is its first

@@ -37,7 +37,7 @@ def _check_components(components: int) -> None:
 
 
 def default_center(fitted_for: str | None) -> Center:
-    """Where a pooling that was fitted for a form or mode is centerd, unless it was told."""
+    """Where a pooling that was fitted for a form or mode is centered, unless it was told."""
     return "first" if (fitted_for or "").startswith("after") else "paper"
 
 

@@ -60,7 +60,7 @@ def operator_figure(
     `positions` along each axis, or (down, across); three, where there are as many. Red is
     positive, blue negative, white zero, on one scale that five weights in a thousand may exceed;
     dots mark what is negative, for those who see no colors. Ticks at the frame point to the place
-    on which a map is centerd; of a layer, the usual one of the mode it was fitted for.
+    on which a map is centered; of a layer, the usual one of the mode it was fitted for.
     """
     height, across = _map_shape(operator)
     rows, columns = _places(operator, positions)
