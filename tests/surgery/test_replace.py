@@ -242,7 +242,7 @@ WRONG = {
     "half a size": (
         {SHORTCUT: halving(), POOL: halving(4)},
         {"mode": "after", "in_shapes": {POOL: (4,)}},
-        r"in_shapes: got \(4,\) for pool, wanted \(height, width\)",
+        r"in_shapes: got \(4,\) for pool, wanted \(H, W\)",
     ),
 }
 

@@ -231,6 +231,20 @@ def count_window(in_shape: Sequence[int], radius: int) -> int:
     return math.prod(min(width, size) for size in as_shape(in_shape))
 
 
+def widen_to_blocks(radius: int, in_shape: Sequence[int], out_shape: Sequence[int]) -> int:
+    """The least radius, `radius` or more, whose windows share all pairs of a block's places.
+
+    >>> widen_to_blocks(1, (10,), (5,)), widen_to_blocks(1, (25,), (5,))
+    (1, 2)
+    """
+    source, target = check_shapes(in_shape, out_shape)
+    for size, outputs in zip(source, target, strict=True):
+        m = torch.arange(outputs)
+        width = int((-(-(m + 1) * size // outputs) - m * size // outputs).max())
+        radius = max(radius, width // 2)
+    return radius
+
+
 def average_weights(in_shape: Sequence[int], out_shape: Sequence[int]) -> Tensor:
     """Average pooling as a linear operator, float64 (M, N): each output place its block's mean.
 

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from foveapool.pooling.accumulate import ScatterAccumulator
 from foveapool.pooling.gram import Panels, Precision, check_memory, check_precision
+from foveapool.pooling.grid import widen_to_blocks
 from foveapool.pooling.least_squares import (
     Mixing,
     MixingSizes,
@@ -340,10 +341,11 @@ class FitPasses:
             each.all_reduce()
 
     def _window(self, name: str) -> int | None:
+        """How wide a band of pairs is summed: what solving asks for, average pooling too."""
         found = self.targets[name]
-        return resolve_window(
-            self.settings.window, self.reading.mode, found.in_shape, found.out_shape
-        )
+        shapes = (found.in_shape, found.out_shape)
+        window = resolve_window(self.settings.window, self.reading.mode, *shapes)
+        return None if window is None else widen_to_blocks(window, *shapes)
 
     def _summing(self, name: str, moments: ChannelMoments) -> ScatterAccumulator:
         settings = self.settings

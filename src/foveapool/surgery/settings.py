@@ -182,6 +182,7 @@ def solve_layers(
     for name, wanted in resolve_each(settings["components"], layers, mode).items():
         scatter, found = scatters[name], layers[name]
         window = resolve_window(settings["window"], mode, found.in_shape, found.out_shape)
+        _check_window(name, scatter, window)
         if settings["components"] is None:
             seen = count_weights(scatter, found.out_shape, window, center)
             wanted = min(wanted, scatter.rank_bound, seen)
@@ -192,6 +193,17 @@ def solve_layers(
             solved[key] = solve_pooling(scatter, found.out_shape, **chosen)
         operators[name] = solved[key]
     return operators
+
+
+def _check_window(name: str, scatter: Scatter, window: int | None) -> None:
+    """Raises a ValueError unless the scatter has all pairs that solving looks at."""
+    if scatter.window is None or (window is not None and window <= scatter.window):
+        return
+    raise ValueError(
+        f"window: got {window} for {name}, whose scatter was summed up for {scatter.window}, "
+        f"wanted {scatter.window} or less; a wider one takes the passes again: call fit with "
+        f"window={window}"
+    )
 
 
 def describe_fit(scatter: Scatter, operator: PoolingOperator, is_auto: bool) -> str:

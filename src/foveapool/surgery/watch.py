@@ -241,8 +241,10 @@ def sort_out(model: nn.Module, watched: Watched) -> tuple[dict[str, Visit], list
             advice = _advise(what)
             kind = type(modules[holder]).__name__
             unlisted[Unlisted(holder, kind, what, before, after, advice)] = None
+    # A linear layer may make each token shorter, which looks like a line with fewer places.
+    maps = [name for name, visit in watched.visits.items() if visit.source.dim() > 3]
     for name, (before, after) in watched.fewer.items():
-        inner = [each for each in (*watched.visits, *watched.fewer) if _is_inside(each, name)]
+        inner = [each for each in (*listed, *maps, *watched.fewer) if _is_inside(each, name)]
         torchs = type(modules[name]).__module__.startswith("torch.")
         if name in listed or name in explained or inner or torchs or _is_closed(modules, name):
             continue
