@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from foveapool.pooling.module import LinearPool2d
+from foveapool.pooling.module import LinearPool1d, LinearPool2d, LinearPool3d
 
 from .random_layers import IN_SHAPE, OUT_SHAPE, random_maps, random_pool
 
@@ -187,3 +187,22 @@ def test_a_kernel_that_is_no_picture_is_refused(shape):
 def test_an_output_larger_than_the_input_is_refused(make):
     with pytest.raises(ValueError, match=r"out_shape: got \(5, 8\) .* does not enlarge"):
         make()
+
+
+@pytest.mark.parametrize(
+    ("convolve", "shape", "kernel"),
+    [(F.conv1d, (11,), (4,)), (F.conv3d, (5, 6, 7), (2, 3, 3))],
+    ids=["line", "volume"],
+)
+def test_kernels_for_lines_and_volumes_are_those_of_torch(convolve, shape, kernel):
+    maps, numbers = torch.randn(2, 3, *shape), torch.randn(2, *kernel)
+    kind = {1: LinearPool1d, 3: LinearPool3d}[len(shape)]
+    pool = kind.from_kernel(numbers, shape, stride=2, padding=1)
+    own = numbers[:, None].repeat_interleave(3, 0)
+    channels = maps.repeat(1, 2, *[1] * len(shape))
+    wanted = convolve(channels, own, stride=2, padding=1, groups=6)
+    torch.testing.assert_close(pool(maps), wanted, rtol=1e-4, atol=1e-5)
+    other = pool.resized([2 * size for size in shape])
+    assert type(other) is kind and other.axes == len(shape)
+    with pytest.raises(ValueError, match=r"^kernel: got shape \(1, 1, 1, 1, 1\), wanted \("):
+        kind.from_kernel(torch.ones(1, 1, 1, 1, 1), shape)

@@ -53,6 +53,43 @@ def whole(pool: LinearPool2d, maps: Tensor) -> Tensor:
 @ways
 @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
+    sizes=st.one_of(
+        st.tuples(st.tuples(st.integers(1, 40), st.integers(1, 40))),
+        st.tuples(*[st.tuples(st.integers(1, 6), st.integers(1, 6))] * 3),
+    ),
+    window=st.integers(0, 3),
+    components=st.sampled_from([1, 2, 9]),
+    center=st.sampled_from(CENTERS),
+    channels_last=st.booleans(),
+)
+def test_lines_and_volumes_are_pooled_alike(go, sizes, window, components, center, channels_last):
+    in_shape, out_shape = (tuple(f(pair) for pair in sizes) for f in (max, min))
+    index = windows(in_shape, out_shape, window, center)
+    pool = fp.LinearPool.of(
+        torch.randn(components, *index.shape),
+        torch.randn(3),
+        in_shape=in_shape,
+        out_shape=out_shape,
+        window=window,
+        center=center,
+        trainable=True,
+    )
+    maps = torch.randn(2, 3, *in_shape)
+    if channels_last:
+        maps = maps.movedim(1, -1).contiguous().movedim(-1, 1)
+    maps.requires_grad_()
+    found, wanted = pool(maps), whole(pool, maps)
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
+    weights = torch.randn_like(wanted)
+    gradients = [
+        torch.autograd.grad((each * weights).sum(), (maps, pool.weight)) for each in (found, wanted)
+    ]
+    torch.testing.assert_close(*gradients, rtol=1e-3, atol=1e-3)
+
+
+@ways
+@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
     sizes=st.tuples(*[st.tuples(st.integers(1, 13), st.integers(1, 13))] * 2),
     window=st.integers(0, 5),
     components=st.sampled_from([1, 2, 9, 20]),

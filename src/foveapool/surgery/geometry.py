@@ -52,6 +52,13 @@ def count_axes(layer: nn.Module) -> int | None:
     return int(next(kinds).__name__[-2])
 
 
+def find_axes(*layers: nn.Module) -> int:
+    """The spatial axes of the maps of the first layer that tells; two where none does."""
+    shapes = ((count_axes(layer), getattr(layer, "in_shape", None)) for layer in layers)
+    told = (axes or len(shape or ()) for axes, shape in shapes)
+    return next(filter(None, told), 2)
+
+
 def keeps_channels(layer: nn.Module) -> bool:
     """Whether the layer gives as many channels as it reads, whichever number that is."""
     return not isinstance(layer, CONVOLUTIONS) and count_channels(layer) is None

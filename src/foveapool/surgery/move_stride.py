@@ -27,16 +27,33 @@ NAME = "subsample"
 TOLERANCE, TOLERANCE_HALF = 1e-3, 5e-2
 
 
-class Subsampling(nn.MaxPool2d):
+class KeepsFirst(nn.Module):
     """Keeps the first place of each block: the stride of `source`, which has stride 1 now."""
 
     source: Any
+    own_stride: Any
 
-    def __init__(self, source: Any) -> None:
-        super().__init__(1, stride=get_stride(source, 2))
+    @classmethod
+    def of(cls, source: Any, axes: int) -> KeepsFirst:
+        """The layer for maps of so many axes: a max pooling over one place."""
+        kind: Any = (Subsampling1d, Subsampling, Subsampling3d)[axes - 1]
+        made: KeepsFirst = kind(1, stride=get_stride(source, axes))
         # Past nn.Module, which would list its weights twice.
-        object.__setattr__(self, "source", source)
-        self.own_stride = source.stride
+        object.__setattr__(made, "source", source)
+        made.own_stride = source.stride
+        return made
+
+
+class Subsampling1d(nn.MaxPool1d, KeepsFirst):
+    """For maps (B, C, L)."""
+
+
+class Subsampling(nn.MaxPool2d, KeepsFirst):
+    """For maps (B, C, H, W); adapters have known it by this name since before the others."""
+
+
+class Subsampling3d(nn.MaxPool3d, KeepsFirst):
+    """For maps (B, C, D, H, W)."""
 
 
 def move_stride(
@@ -99,13 +116,13 @@ def move_stride(
             f"{other}: has something called {NAME} already, wanted a module that a stride can be "
             "moved to; restore_stride(model) undoes an earlier call"
         )
-    wanted, calls = _run_counting(model, example, neighbor)
-    if calls != 1:
+    wanted, calls = _run_watching(model, example, neighbor)
+    if len(calls) != 1:
         raise ValueError(
-            f"{other}: is used {calls} times in one forward pass, wanted once; name a module that "
-            "is used here only, such as the layer that reads the maps, by before="
+            f"{other}: is used {len(calls)} times in one forward pass, wanted once; name a module "
+            "that is used here only, such as the layer that reads the maps, by before="
         )
-    subsampling = Subsampling(strided)
+    subsampling = KeepsFirst.of(strided, calls[0])
     strided.stride = ones_for(subsampling.own_stride)
     neighbor.add_module(NAME, subsampling)
     if before is None:
@@ -113,7 +130,7 @@ def move_stride(
     else:
         neighbor.register_forward_pre_hook(_subsample_input)
     try:
-        found, _ = _run_counting(model, example, neighbor)
+        found, _ = _run_watching(model, example, neighbor)
         why = _find_difference(wanted, found)
     except (RuntimeError, ValueError, TypeError, IndexError) as error:
         why = f"it cannot be called so ({str(error).splitlines()[0]})"
@@ -149,7 +166,7 @@ def restore_stride(model: nn.Module) -> nn.Module:
     """
     inside = unwrap_network(model)
     for name, module in inside.named_modules():
-        if isinstance(module, PooledLayer) and isinstance(module.original, Subsampling):
+        if isinstance(module, PooledLayer) and isinstance(module.original, KeepsFirst):
             raise ValueError(
                 f"{name}: got a pooling where places were dropped, wanted none; call "
                 "restore(model) first"
@@ -158,7 +175,7 @@ def restore_stride(model: nn.Module) -> nn.Module:
         (module, child)
         for module in inside.modules()
         for child in module.children()
-        if isinstance(child, Subsampling)
+        if isinstance(child, KeepsFirst)
     ]
     if not moved:
         warnings.warn("restore_stride: got a network whose strides are its own", stacklevel=2)
@@ -187,7 +204,7 @@ def _subsample_input(module: nn.Module, given: tuple[Any, ...]) -> tuple[Any, ..
     return (module.subsample(first), *others)  # type: ignore[operator]
 
 
-def _undo(module: nn.Module, subsampling: Subsampling) -> None:
+def _undo(module: nn.Module, subsampling: KeepsFirst) -> None:
     subsampling.source.stride = subsampling.own_stride
     delattr(module, NAME)
     for hooks in (module._forward_hooks, module._forward_pre_hooks):
@@ -196,15 +213,17 @@ def _undo(module: nn.Module, subsampling: Subsampling) -> None:
             del hooks[key]
 
 
-def _run_counting(model: nn.Module, example: Any, module: nn.Module) -> tuple[list[Tensor], int]:
-    """The network's output tensors, and how often it used a module."""
-    calls = 0
+def _run_watching(
+    model: nn.Module, example: Any, module: nn.Module
+) -> tuple[list[Tensor], list[int]]:
+    """The network's output tensors, and the axes of the maps in each use of a module."""
+    calls: list[int] = []
 
-    def count(*_: Any) -> None:
-        nonlocal calls
-        calls += 1
+    def watch(module: nn.Module, given: Any, output: Any) -> None:
+        maps = next((each for each in (output, *given) if isinstance(each, Tensor)), None)
+        calls.append(2 if maps is None else min(max(maps.dim() - 2, 1), 3))
 
-    handle = module.register_forward_hook(count)
+    handle = module.register_forward_hook(watch)
     try:
         with dry_run(model):
             output = call_network(model, example)

@@ -6,7 +6,7 @@ import copy
 import dataclasses
 import warnings
 import weakref
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,8 +22,8 @@ from foveapool.surgery.forward import get_device
 from foveapool.surgery.geometry import (
     CONVOLUTIONS,
     Sizes,
-    count_axes,
     count_channels,
+    find_axes,
     find_reference_tensor,
 )
 from foveapool.surgery.loader import Unpack
@@ -182,7 +182,8 @@ def replace(
     model = _unwrap_changeable(model)
     get_device(model)
     chosen = match_poolings(model, pools)
-    sizes = _match_sizes(model, in_shapes or {}, chosen)
+    poolings = {layer: pool for layer, (_, pool) in chosen.items()}
+    sizes = _match_sizes(model, in_shapes or {}, poolings)
     modes = {layer: choose_mode(names[0], pool, mode) for layer, (names, pool) in chosen.items()}
     for layer, (names, pool) in chosen.items():
         check_pool(names[0], layer, pool, modes[layer])
@@ -342,18 +343,20 @@ def _unwrap_changeable(model: nn.Module) -> nn.Module:
 
 
 def _match_sizes(
-    model: nn.Module, in_shapes: Mapping[str, Sizes | None], chosen: Collection[nn.Module]
+    model: nn.Module,
+    in_shapes: Mapping[str, Sizes | None],
+    pools: Mapping[nn.Module, nn.Module],
 ) -> dict[nn.Module, Sizes | None]:
     """The sizes that were told, by layer; their keys mean layers as those of the poolings do."""
     found: dict[nn.Module, Sizes | None] = {}
     for key, shape in in_shapes.items():
         layers = [model.get_submodule(name) for name in match_layers(model, key)]
-        axes = {axes for layer in layers if (axes := count_axes(layer))} or {2}
-        if shape is not None and {len(shape)} != axes:
-            wanted = " or ".join(map(name_sizes, sorted(axes)))
-            raise ValueError(f"in_shapes: got {shape} for {key}, wanted {wanted}")
-        if not any(layer in chosen for layer in layers):
+        own = next((layer for layer in layers if layer in pools), None)
+        if own is None:
             raise ValueError(f"in_shapes: got {key!r}, wanted a layer that gets a pooling")
+        axes = find_axes(own, pools[own])
+        if shape is not None and len(shape) != axes:
+            raise ValueError(f"in_shapes: got {shape} for {key}, wanted {name_sizes(axes)}")
         found |= dict.fromkeys(layers, shape)
     return found
 
@@ -378,8 +381,7 @@ def _make_pooled_layer(
             groups = getattr(layer, "groups", 1)
             mixing = ChannelMixing(*sizes, components, groups, biased).to(like)
         elif mode == "replace" and components * sizes[0] != sizes[1]:
-            axes = count_axes(layer) or count_axes(pool) or getattr(pool, "axes", None) or 2
-            convolution: Any = CONVOLUTIONS[axes - 1]
+            convolution: Any = CONVOLUTIONS[find_axes(layer, pool) - 1]
             project = convolution(components * sizes[0], sizes[1], 1, bias=biased).to(like)
     return PooledLayer(layer, pool, mode, project, in_shape, on_resize, mixing, offset)
 

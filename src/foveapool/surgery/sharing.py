@@ -103,7 +103,8 @@ def _describe_use(layers: Sequence[Mapping[str, Any]], address: str) -> list[str
 
 def _is_moved(layer: Mapping[str, Any]) -> bool:
     """Whether a layer is what `move_stride` puts into a network."""
-    return layer["original"]["kind"] == "Subsampling"
+    kind: str = layer["original"]["kind"]
+    return kind.startswith("Subsampling")
 
 
 def _plain(value: object) -> str:

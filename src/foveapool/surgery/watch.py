@@ -283,10 +283,10 @@ def _is_one_layer(name: str, visit: Visit, watched: Watched) -> bool:
     try:
         larger = visit.module.forward(maps)
         if len(sizes) == 1:
-            # A line of numbers may be no map, but cut into halves that gate each other.
-            changed = maps.index_fill(2, torch.arange(sizes[0] * 3 // 4, sizes[0]), 2.0)
-            begin = target.shape[2]
-            if not torch.equal(visit.module.forward(changed)[..., :begin], larger[..., :begin]):
+            # A line of numbers may be no map, but two halves of which one gates the other.
+            maps[..., sizes[0] // 2 :] = 2
+            changed, begin = visit.module.forward(maps), larger.shape[-1] // 4
+            if not torch.equal(changed[..., :begin], larger[..., :begin]):
                 return False
     except (RuntimeError, ValueError, AssertionError, TypeError, IndexError):
         return False
