@@ -84,3 +84,25 @@ def test_no_images_are_refused():
         choose_examples(images[:0], maps[:0], labels[:0], "abcd")
     with pytest.raises(ValueError, match="got 40, 39 and 40"):
         choose_examples(images, maps[1:], labels, "abcd")
+
+
+@pytest.mark.parametrize(
+    ("facts", "maps", "message"),
+    [
+        ({"labels": 3, "channels": [0]}, torch.ones(1, 1, 2, 2), "labels: got 3"),
+        ({"labels": ["a"]}, torch.ones(1, 1, 2, 2), "got no 'channels'"),
+        (
+            {"labels": ["a"], "channels": [0]},
+            torch.ones(1, 1, 2, 2).long(),
+            "got the tensor maps of torch.int64",
+        ),
+        ({"labels": ["a"], "channels": [0]}, torch.full((1, 1, 2, 2), torch.nan), "got NaN"),
+        ({"labels": ["a"], "channels": [0, 1]}, torch.ones(1, 1, 2, 2), "maps: got shape"),
+    ],
+)
+def test_damaged_examples_are_refused_by_name(tmp_path, facts, maps, message):
+    path = tmp_path / "examples-3.safetensors"
+    images = torch.zeros(1, 3, 4, 4, dtype=torch.uint8)
+    save_tensors(path, "examples", {"images": images, "maps": maps}, facts)
+    with pytest.raises(ValueError, match=rf"examples-3\.safetensors: {message}.*; remove it"):
+        Examples.load(path)

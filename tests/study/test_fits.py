@@ -1,5 +1,6 @@
 """Operators for trainings: fitted once on the right network, made again where the file is bad."""
 
+import math
 import shutil
 from dataclasses import replace
 
@@ -208,10 +209,33 @@ def truncated(runs, path):
     path.write_bytes(path.read_bytes()[:-100])
 
 
+def flipped(runs, path):
+    content = bytearray(path.read_bytes())
+    content[-100] ^= 1
+    path.write_bytes(content)
+
+
+def not_finite(runs, path):
+    tensors, header = load_tensors(path, "weights")
+    tensors["down3.weight"][0] = math.nan
+    save_tensors(path, "weights", tensors, {"training": header["training"]})
+
+
+def whole_numbers(runs, path):
+    tensors, header = load_tensors(path, "weights")
+    tensors["down3.weight"] = tensors["down3.weight"].long()
+    save_tensors(path, "weights", tensors, {"training": header["training"]})
+
+
 @pytest.mark.parametrize(
     ("file", "damage", "told"),
     [
         ("weights", truncated, "not a whole safetensors file"),
+        ("weights", flipped, "got contents that are not those of its SHA-256"),
+        ("weights", not_finite, "got NaN or infinity in the tensor down3.weight"),
+        ("weights", whole_numbers, "got the tensor down3.weight of torch.int64, wanted floating"),
+        ("scatter-down3-", flipped, "got contents that are not those of its SHA-256"),
+        ("operator-3", flipped, "got contents that are not those of its SHA-256"),
         ("weights", other_kind, "got checkpoint, wanted a foveapool weights file"),
         ("weights", other_weights, "holds the weights of"),
         ("scatter-down3-", truncated, "not a whole safetensors file"),

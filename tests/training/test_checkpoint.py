@@ -1,5 +1,6 @@
 """A checkpoint gives its weights and goes on only with what it was made with, or says why not."""
 
+import math
 import os
 from dataclasses import replace
 
@@ -29,6 +30,18 @@ def test_weights_can_be_taken_from_a_run_folder(tmp_path):
         load_weights(toy_network("resnet18"), tmp_path)
     with pytest.raises(FileNotFoundError, match=r"checkpoint.safetensors: no such file"):
         load_weights(other, tmp_path / "none")
+
+
+@pytest.mark.parametrize(("number", "kind"), [(math.nan, None), (1, torch.int32), (1, torch.bool)])
+def test_weights_that_are_no_weights_are_refused(tmp_path, number, kind):
+    network = toy_network()
+    train(network, **options(tmp_path))
+    tensors, facts = load_tensors(tmp_path / CHECKPOINT, "checkpoint")
+    name = next(name for name in tensors if name.startswith("network/"))
+    tensors[name] = torch.full_like(tensors[name], number, dtype=kind)
+    save_tensors(tmp_path / CHECKPOINT, "checkpoint", tensors, facts)
+    with pytest.raises(ValueError, match=rf"{CHECKPOINT}: got .* wanted f.*; train again"):
+        load_weights(network, tmp_path)
 
 
 @pytest.mark.parametrize(

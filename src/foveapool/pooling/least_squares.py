@@ -133,6 +133,11 @@ class Mixing:
         tensors, header = load_tensors(path, "mixing")
         check_contents(path, tensors, header, (*_MIXING_FACTS, "has_bias"), _mixing_shapes)
         facts = {name: header[name] for name in _MIXING_FACTS}
+        if facts["groups"] < 1 or len(tensors["weight"]) % facts["groups"]:
+            raise ValueError(
+                f"{path}: got {facts['groups']} groups, wanted some that divide the "
+                f"{len(tensors['weight'])} outputs; make it anew"
+            )
         return cls(tensors["weight"], tensors.get("bias"), **facts)
 
 

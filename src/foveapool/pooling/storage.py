@@ -193,7 +193,7 @@ def _is_of_type(value: Any, wanted: Any) -> bool:
 
 
 # Tensors of whole numbers, and those that divide by what may be nothing, whatever holds them.
-_WHOLE = ("counts", "bins")
+_WHOLE = ("counts", "bins", "num_batches_tracked")
 _RATIOS = ("gaps", "separability", "average_separability")
 
 

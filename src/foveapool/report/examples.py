@@ -16,7 +16,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from foveapool.pooling.storage import load_tensors, save_tensors
+from foveapool.pooling.storage import (
+    check_numbers,
+    check_types,
+    explain_damage,
+    load_tensors,
+    save_tensors,
+)
 
 IMAGES, CHANNELS = 8, 4
 
@@ -90,16 +96,17 @@ class Examples:
 
         Returns:
             The examples, on the CPU.
+
+        Raises:
+            ValueError: If the file is damaged or of another kind.
         """
         tensors, header = load_tensors(path, "examples")
-        labels, channels = header["labels"], header["channels"]
-        return cls(
-            tensors["images"],
-            tensors["maps"],
-            tuple(labels),
-            tuple(channels),
-            header.get("means", ""),
-        )
+        with explain_damage(path, "remove it, then it is made again"):
+            facts = {"means": "", **header}
+            check_types(facts, {"labels": list[str], "channels": list[int], "means": str})
+            check_numbers({"maps": tensors["maps"]})
+            labels, channels = tuple(facts["labels"]), tuple(facts["channels"])
+            return cls(tensors["images"], tensors["maps"], labels, channels, facts["means"])
 
 
 def digest_means(means: Tensor) -> str:

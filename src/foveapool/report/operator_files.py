@@ -183,7 +183,7 @@ def _family(name: str, operators: dict[Path, PoolingOperator], missing: list[str
             try:
                 read = Examples.load(beside)
                 examples = read if fits_operator(read, operator) else None
-            except (ValueError, KeyError) as error:
+            except ValueError as error:
                 missing.append(str(error))
     return make_family(name, list(operators.values()), examples, next(iter(operators)))
 

@@ -25,7 +25,12 @@ from foveapool.data.images import DataSet
 from foveapool.networks.sites import AFTER, PoolingSite, make_site
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.pooling.scatter import Scatter
-from foveapool.pooling.storage import load_tensors, save_tensors
+from foveapool.pooling.storage import (
+    check_numbers,
+    explain_damage,
+    load_tensors,
+    save_tensors,
+)
 from foveapool.runs import Runs
 from foveapool.study.setting import AUTO, Pool
 from foveapool.study.spec import ExecutionOptions, TrainingSpec, build_job, load_training_data
@@ -278,6 +283,8 @@ def _read_weights(training: TrainingSpec, path: Path) -> dict[str, Tensor]:
         raise ValueError(
             f"{path}: holds the weights of {facts.get('training')}, wanted those of {training.name}"
         )
+    with explain_damage(path, "they are made again where a study needs them"):
+        check_numbers(weights)
     return weights
 
 

@@ -20,7 +20,13 @@ from torch import Tensor, nn
 
 from foveapool._io import clear_leftovers, hold_lock, make_folder
 from foveapool.data.images import DataSet
-from foveapool.pooling.storage import check_types, explain_damage, load_tensors, save_tensors
+from foveapool.pooling.storage import (
+    check_numbers,
+    check_types,
+    explain_damage,
+    load_tensors,
+    save_tensors,
+)
 from foveapool.training.metrics import METRICS, EpochRecord
 from foveapool.training.recipe import Recipe
 
@@ -143,6 +149,8 @@ def load_weights(
             f"{path}: holds the weights of another network than {type(network).__name__}: "
             f"{'; '.join(shown[:3])}; {len(names)} tensors differ: build it as it was trained"
         )
+    with explain_damage(path, "train again"):
+        check_numbers(weights)
     network.load_state_dict(weights)
     return position
 
