@@ -57,9 +57,6 @@ FEW = 32
 # Numbers smaller than this, or larger than one by it, are multiplied in float64: float32 would lose
 # their squares.
 _LEAST = 1e-15
-# What has to be left within the classes, in roundings: below it weights were seen to be off by more
-# than 1e-6 in cosine.
-_LEAST_LEFT = 2e4
 
 
 @dataclass(frozen=True)
@@ -243,16 +240,16 @@ class ScatterAccumulator:
         )
 
     def _warn_of_cancellation(self, within: Tensor) -> None:
-        """Says so where B is a small difference of numbers that were rounded."""
+        """Says so where B is a difference so small that weights were off by 1e-6 in cosine."""
         diagonal = torch.arange(self.panels.size, device=within.device)[:, None]
         left, before = (
             float(self.panels.blocks(each, diagonal).sum()) for each in (within, self._gram)
         )
-        if left < _LEAST_LEFT * self._rounding * before:
+        if left < 2e4 * self._rounding * before:
             warnings.warn(
                 f"features: within the classes they vary by {max(left, 0) / before:.0e} of their "
                 f"mean square, which is near rounding ({self._rounding:.0e}): B is not exact; "
-                + ("give float64 features" if self._rounding > 1e-15 else "trust few digits of it"),
+                "give float64 features, and trust few digits of what they say",
                 stacklevel=3,
             )
 
