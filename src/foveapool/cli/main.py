@@ -36,6 +36,7 @@ def application() -> typer.Typer:
         report,
         results,
         robustness,
+        runs,
         study,
         train,
     )
@@ -57,4 +58,5 @@ def application() -> typer.Typer:
     app.add_typer(data.app, name="data")
     app.add_typer(figures.app, name="figures")
     app.add_typer(robustness.app, name="robustness")
+    app.add_typer(runs.app, name="runs")
     return app

@@ -253,7 +253,7 @@ def get_weights(training: TrainingSpec, runs: Runs, means: ExecutionOptions) -> 
     why = "its weights are not there"
     if path.exists():
         try:
-            return _read_weights(training, path)
+            return read_weights(training.name, path)
         except ValueError as error:
             why = str(error)
     runs.say(f"{training.name}: {why}; trained again for its maps")
@@ -270,18 +270,19 @@ def get_weights(training: TrainingSpec, runs: Runs, means: ExecutionOptions) -> 
 def load_kept_weights(network: nn.Module, training: TrainingSpec, folder: Path) -> None:
     """Fills a network with the weights that the folder of its training keeps, and no others."""
     path = folder / WEIGHTS
-    weights = _read_weights(training, path)
+    weights = read_weights(training.name, path)
     try:
         network.load_state_dict(weights)
     except RuntimeError as error:
         raise ValueError(f"{path}: not the weights of this network: {error}") from error
 
 
-def _read_weights(training: TrainingSpec, path: Path) -> dict[str, Tensor]:
+def read_weights(name: str, path: Path) -> dict[str, Tensor]:
+    """The weights in a file; ValueError where they are not those of the training of that name."""
     weights, facts = load_tensors(path, "weights")
-    if facts.get("training") != training.name:
+    if facts.get("training") != name:
         raise ValueError(
-            f"{path}: holds the weights of {facts.get('training')}, wanted those of {training.name}"
+            f"{path}: holds the weights of {facts.get('training')}, wanted those of {name}"
         )
     with explain_damage(path, "they are made again where a study needs them"):
         check_numbers(weights)

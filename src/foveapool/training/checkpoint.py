@@ -73,7 +73,7 @@ class RunFolder:
         """
         if not self.path.exists():
             return None
-        saved, facts, position = _read_checkpoint(self.path)
+        saved, facts, position = read_checkpoint(self.path)
         there, here = facts["configuration"], self.configuration
         if STRUCTURE in here and facts.get("torch") != torch.__version__:
             # Another version of torch may print the same network in other words.
@@ -129,7 +129,7 @@ def load_weights(
     and the `seed` that they are taken for: ValueError where they were trained with others.
     """
     path = Path(folder) / CHECKPOINT
-    saved, facts, position = _read_checkpoint(path)
+    saved, facts, position = read_checkpoint(path)
     asked = {} if data is None else describe_images(data)
     asked |= {} if seed is None else {"seed": seed}
     trained = {key: facts["configuration"].get(key) for key in asked}
@@ -155,7 +155,7 @@ def load_weights(
     return position
 
 
-def _read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any], Position]:
+def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any], Position]:
     """What a checkpoint holds; UnusableCheckpoint where it is not whole.
 
     OSError where it is not given to us: too many open files, say, tell nothing about it.
