@@ -3,21 +3,32 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-browser test-soak soak lint format docs docs-serve demo study wheel results bench clean
+.PHONY: help setup lock test test-browser test-soak soak lint format docs docs-serve demo study wheel results bench clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s  %s\n", $$1, $$2}' Makefile
 
 setup: $(READY) ## make .venv and install the package with its tools
 
-$(READY): pyproject.toml constraints.txt
+$(READY): pyproject.toml constraints.txt requirements.lock
 	@test -x $(BIN)/pip || { echo "setup: making .venv"; $(PYTHON) -m venv .venv; }
 	@echo "setup: installing the package and its tools (minutes, the first time)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@$(PIP) install --no-deps --require-hashes -r requirements.lock
+	@$(PIP) install --no-build-isolation -c constraints.txt -e '.[dev]'
 	@touch $@
 	@echo "setup: done"
+
+# What torch is built for differs from machine to machine, and so do its hashes and what it brings.
+lock: $(READY) ## renew requirements.lock: what everyone installs, by version and hash
+	@mkdir -p build
+	@echo "# Made by \`make lock\`: all that developers and CI install but torch, with its hashes." >build/lock
+	$(BIN)/python -m uv pip compile --quiet --upgrade --universal --python-version 3.11 --extra dev \
+		--generate-hashes --no-annotate --no-header --constraints constraints.txt pyproject.toml | \
+		awk '/^[^ ]/ {ours = !/^(torch==|triton==|nvidia-|cuda-)/} ours' >>build/lock
+	@mv build/lock requirements.lock
 
 # What is known of trainings is for `make study` alone: tests and the demo do their own.
 unexport FOVEAPOOL_KNOWN
