@@ -228,16 +228,8 @@ class ScatterAccumulator:
         self._warn_of_cancellation(within)
         if settings.window is None:
             between, within = self.panels.symmetrize(between), self.panels.symmetrize(within)
-        return Scatter(
-            between,
-            within,
-            moments.mean,
-            moments.std,
-            moments.counts,
-            moments.in_shape,
-            settings.weighting,
-            settings.window,
-        )
+        found = (moments.mean, moments.std, moments.counts, moments.in_shape)
+        return Scatter(between, within, *found, settings.weighting, settings.window)
 
     def _warn_of_cancellation(self, within: Tensor) -> None:
         """Says so where B is a difference so small that weights were off by 1e-6 in cosine."""
@@ -339,10 +331,7 @@ class ScatterAccumulator:
             >>> second.compute().counts.tolist()
             [10, 10]
         """
-        return {
-            "tensors": self._tensors(),
-            "facts": to_stored({**self._facts(), "seen": self.seen}),
-        }
+        return {"tensors": self._tensors(), "facts": to_stored(self._facts() | {"seen": self.seen})}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Goes on from the state of another over the same moments; `state_dict` has an example.
