@@ -1,10 +1,20 @@
-"""A small study in a file, and a promise that nothing is trained."""
+"""A small study and small images in files, and a promise that nothing is trained."""
 
 import pytest
 
+from foveapool.data.user_data import write_npz
 from foveapool.study.spec import TrainingJob
 
 from ..study.small_studies import TINY
+from ..training.toys import toy_data
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """The name of toy images."""
+    path = tmp_path_factory.mktemp("data") / "toy.npz"
+    write_npz(toy_data(), path)
+    return f"npz:{path}"
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ from typer.testing import CliRunner
 
 from foveapool.cli.main import application
 from foveapool.data.batches import iterate_batches, load_resident
-from foveapool.data.user_data import write_npz
 from foveapool.networks import build_network
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.records import Row, append_rows
@@ -53,13 +52,6 @@ def handed(monkeypatch):
         if name.endswith("_figure"):
             monkeypatch.setattr(figures, name, watched(name, getattr(figures, name)))
     return given
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    path = tmp_path_factory.mktemp("data") / "toy.npz"
-    write_npz(toy_data(), path)
-    return f"npz:{path}"
 
 
 @pytest.fixture(scope="module")

@@ -36,13 +36,6 @@ def foveapool(*words, code=0):
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    path = tmp_path_factory.mktemp("data") / "toy.npz"
-    write_npz(toy_data(), path)
-    return f"npz:{path}"
-
-
-@pytest.fixture(scope="module")
 def trained(tmp_path_factory, data):
     """Two trials of `foveapool train`."""
     folder = tmp_path_factory.mktemp("runs")

@@ -13,7 +13,7 @@ from foveapool.study.setting import Pool, Setting
 from foveapool.study.spec import Source, TrainingSpec
 from foveapool.training.recipe import Recipe
 
-from ..study.small_studies import conduct_study, engine
+from ..study.small_studies import NARROW, conduct_study, engine
 from .unusual_poolings import UNUSUAL
 
 POOL, AFTER = Pool("closed-form", 2, 15), Pool("closed-form", 3, 65.5, "l1")
@@ -85,14 +85,9 @@ def test_a_rate_for_poolings_is_told_of_those_that_train_a_matrix(pool, label):
     assert told((pool,), replace(RECIPE, pooling_rate=0.1))["pooling"] == label
 
 
-TWO_LAYERS = """
-[data]
-name = "street-digits"
-share = 0.5
-options = { train_size = 160, test_size = 64 }
-[network]
-width = 4
-[recipe]
+TWO_LAYERS = (
+    NARROW.replace("[network]", "share = 0.5\n[network]")
+    + """
 epochs = 1
 batch_size = 16
 [trials]
@@ -115,6 +110,7 @@ layer = 3
 alpha = 15
 center = "aligned"
 """
+)
 
 
 def test_a_study_without_its_table_has_the_same_lines(tmp_path):

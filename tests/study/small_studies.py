@@ -14,20 +14,20 @@ SOURCE = Source("street-digits", options={"train_size": 160, "test_size": 64})
 RECIPE = Recipe("adam", 1e-2, 2, batch_size=32)
 CPU = ExecutionOptions("cpu")
 
-_NARROW = """
+NARROW = """
 [data]
 name = "street-digits"
 options = { train_size = 160, test_size = 64 }
 [network]
 width = 4
 [recipe]
-epochs = 1
 """
 
 # Two layers, three alphas, two norms, three parts, three trials.
 WHOLE = f"""
 title = "small"
-{_NARROW}
+{NARROW}
+epochs = 1
 lr = 0.01
 batch_size = 16
 [trials]
@@ -50,7 +50,8 @@ layer = 3
 # One part, two alphas, two trials.
 TINY = f"""
 title = "A tiny one"
-{_NARROW}
+{NARROW}
+epochs = 1
 batch_size = 32
 [trials]
 seeds = 2

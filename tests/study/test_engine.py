@@ -63,14 +63,6 @@ class Scripted:
         pass
 
 
-@pytest.fixture
-def runs(tmp_path):
-    said = []
-    runs = Runs(tmp_path / "runs", said.append)
-    runs.said = said
-    return runs
-
-
 def seeds(count):
     return [training(seed=seed) for seed in range(count)]
 

@@ -10,7 +10,7 @@ from foveapool.study.setting import Pool, Setting
 from foveapool.study.study import Arm, Study, make_partial_tables
 from foveapool.training.recipe import Recipe
 
-from .small_studies import CPU, SOURCE, conduct_study, engine, go_through, tables_of
+from .small_studies import CPU, NARROW, SOURCE, conduct_study, engine, go_through, tables_of
 
 RECIPE = Recipe("adam", 1e-3, 100)
 CNN, RESNET = Setting(width=4), Setting(network="resnet18", width=4)
@@ -242,14 +242,9 @@ def test_an_arm_that_cannot_be_like_another_is_refused(pooling, choices, searche
         study(Arm(pooling, choices), searches=searches)
 
 
-SMALL = """
-[data]
-name = "street-digits"
-options = { train_size = 160, test_size = 64 }
-[network]
-width = 4
-[recipe]
-epochs = 2
+SMALL = (
+    NARROW
+    + """epochs = 2
 batch_size = 32
 [trials]
 seeds = 1
@@ -271,6 +266,7 @@ pooling = ["closed-form", "closed-form-trained"]
 pooling = "sgd"
 like = "closed-form"
 """
+)
 
 
 def test_a_study_of_alternatives_runs_from_its_file_and_is_not_done_twice(tmp_path):

@@ -42,14 +42,6 @@ def calm(tmp_path_factory):
     return [outcome(run_training(each, runs, CPU)) for each in (BASELINE, FITTED)]
 
 
-@pytest.fixture
-def runs(tmp_path):
-    said = []
-    runs = Runs(tmp_path / "runs", said.append)
-    runs.said = said
-    return runs
-
-
 def test_the_folder_gives_what_training_in_memory_gives(calm):
     network, result = build_job(BASELINE, CPU).run()
     assert (result.test_error, result.train_loss) == (calm[0]["error"], calm[0]["loss"])
