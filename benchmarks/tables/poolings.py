@@ -13,8 +13,8 @@ from tables.rows import (
     describe_fit,
     format_pair,
     mark_best,
-    name_place,
-    order_place,
+    name_task,
+    order_tasks,
     read_errors,
 )
 
@@ -22,7 +22,7 @@ from tables.rows import (
 def tabulate_trained_on() -> str:
     """What training on from the closed form changes, in pairs with the closed form alone."""
     rows = read_errors("replaced*.csv table1-*.csv settings-*.csv")
-    rows.sort(key=lambda row: order_place(row.network, row.data))
+    rows.sort(key=lambda row: order_tasks(row.network, row.data))
     frozen = {_fit_key(row): row for row in rows if row.pooling == CLOSED_FORM}
     lines = []
     for row in (row for row in rows if row.pooling == TRAINED):
@@ -30,7 +30,7 @@ def tabulate_trained_on() -> str:
         pair = compare_pairs(row, start)
         lines.append(
             (
-                name_place(row.network, row.data),
+                name_task(row.network, row.data),
                 describe_fit(row),
                 format_spread(start.mean, start.std),
                 format_spread(row.mean, row.std),

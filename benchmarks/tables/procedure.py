@@ -17,8 +17,8 @@ from foveapool.tabular import format_markdown
 from tables.rows import (
     describe_fit,
     mark_best,
-    name_place,
-    order_place,
+    name_task,
+    order_tasks,
     read_errors,
     read_trainings,
 )
@@ -59,7 +59,7 @@ def tabulate_procedure() -> str:
 def tabulate_known_settings() -> str:
     """All of a data set, without a search: the paper's setting and the default one."""
     own = read_trainings("settings-*.csv")
-    own.sort(key=lambda row: order_place(row.network, row.data))
+    own.sort(key=lambda row: order_tasks(row.network, row.data))
     keys = dict.fromkeys((row.network, row.data, row.pooling) for row in own)
     lines = [line for key in keys for line in _lines(own, key)]
     return format_markdown(_header("setting"), lines)
@@ -78,7 +78,7 @@ def _lines(rows: Sequence[Row], at: tuple[str, str, str], more: str = "") -> lis
         less, p = (found.get((choice_key(row), metric)) for metric in (LESS, P_VALUE))
         lines.append(
             (
-                name_place(row.network, row.data),
+                name_task(row.network, row.data),
                 POOLINGS[row.pooling] + more,
                 describe_fit(row) or "-",
                 format_spread(row.mean, row.std),
@@ -105,7 +105,7 @@ def tabulate_searches() -> str:
         full = max(row.n for row in own)
         best = sorted((row for row in own if row.n == full), key=lambda row: row.mean)[:5]
         for row in best:
-            where = name_place(row.network, row.data)
+            where = name_task(row.network, row.data)
             error = format_spread(row.mean, row.std)
             lines.append((where, POOLINGS[row.pooling], describe_fit(row), error, str(row.n)))
     header = ("", "pooling", "setting", "validation error %", "parts")
@@ -120,7 +120,7 @@ def tabulate_paper_rows() -> str:
     """
     rows = read_errors("table1-*.csv sgd-*.csv") + read_errors("settings-*.csv forms-*.csv")
     header, lines = ("error %", *_COLUMNS), []
-    for at in sorted(_list_places(), key=lambda at: order_place(*at)):
+    for at in sorted(_list_tasks(), key=lambda at: order_tasks(*at)):
         here = [row for row in rows if (row.network, row.data) == at]
         found = [next(filter(wanted, here), None) for wanted, _ in _COLUMNS.values()]
         measured = [row for row in found if row]
@@ -129,11 +129,11 @@ def tabulate_paper_rows() -> str:
         papers = [name and get_paper_error(*at, name) for _, name in _COLUMNS.values()]
         shown = zip(cells, papers, strict=True)
         errors = (f"{text} ({paper[0]:.1f})" if paper else text for text, paper in shown)
-        lines.append((name_place(*at), *errors))
+        lines.append((name_task(*at), *errors))
     return format_markdown(header, lines)
 
 
-def _list_places() -> list[tuple[str, str]]:
+def _list_tasks() -> list[tuple[str, str]]:
     """The networks and data sets of the paper's rows."""
     return [(each["network"], each["data"]) for each in load_paper_figures()["table1"]]
 

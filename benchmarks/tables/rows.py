@@ -41,12 +41,12 @@ def name_machine(row: BenchmarkRow) -> str:
     return row.hardware.removeprefix("NVIDIA ")
 
 
-def name_place(network: str, data: str) -> str:
-    """A network on its data."""
+def name_task(network: str, data: str) -> str:
+    """A network on its data, as readers know them."""
     return f"{NETWORKS[network]}, {DATA[data]}"
 
 
-def order_place(network: str, data: str) -> tuple[int, int]:
+def order_tasks(network: str, data: str) -> tuple[int, int]:
     """Networks and data sets as their labels come, reduced SVHN first."""
     return list(NETWORKS).index(network), list(DATA).index(data)
 
