@@ -55,3 +55,8 @@ def test_a_file_is_loaded_as_python_would_run_it(tmp_path):
     done = CliRunner().invoke(application(), ["layers", f"{tmp_path / 'own.py'}:small"])
     assert done.exit_code == 0, done.output
     assert "3 -> 8" in done.stdout
+
+
+def test_help_says_that_the_file_is_run():
+    done = CliRunner(env={"COLUMNS": "200"}).invoke(application(), ["layers", "--help"])
+    assert "file is run, as by python: name none that you do not trust" in done.output

@@ -1,5 +1,7 @@
 """The content of one's own data: other images in the same place are other data."""
 
+import os
+
 import pytest
 
 from foveapool.data.registry import digest_content
@@ -88,3 +90,9 @@ def test_a_folder_that_cannot_be_data_says_so_as_reading_it_would(folder):
 @pytest.mark.parametrize("name", ["svhn", "street-digits", "npz:nowhere.npz", "folder:nowhere"])
 def test_other_data_and_what_is_not_there_have_none(name):
     assert digest_content(name) == ""
+
+
+def test_a_pipe_is_not_waited_for(folder):
+    os.mkfifo(folder / "train/cat/2.png")
+    with pytest.raises(ValueError, match=r"2\.png: got what is no regular file"):
+        digest_content(f"folder:{folder}")

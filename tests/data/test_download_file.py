@@ -10,6 +10,7 @@ import pytest
 
 from foveapool.data import download as fetch_module
 from foveapool.data.download import compute_md5, fetch
+from foveapool.data.official import Remote
 
 from .server import Site
 
@@ -127,6 +128,27 @@ def test_without_a_network_the_way_around_is_said(site, tmp_path):
     with pytest.raises(ConnectionError, match=r"thing\.bin: .*refused.* put it in ") as caught:
         fetch(remote, tmp_path)
     assert str(tmp_path) in str(caught.value)
+
+
+def test_a_host_without_https_is_asked_without_it(site, tmp_path):
+    plain = site.remote("thing.bin")
+    remote = replace(plain, url=plain.url.replace("http:", "https:"), plain=plain.url)
+    assert fetch(remote, tmp_path).read_bytes() == CONTENT
+    assert site.asked == [("thing.bin", None)]
+
+
+def test_a_host_that_speaks_https_is_not_asked_without_it(site, tmp_path):
+    there = site.remote("thing.bin")
+    missing = replace(there, url=f"{site.address}/gone.bin", plain=there.url)
+    with pytest.raises(ConnectionError, match="404"):
+        fetch(missing, tmp_path)
+    assert [name for name, _ in site.asked] == ["gone.bin"]
+
+
+def test_neither_address_answering_is_told_of_both(tmp_path):
+    remote = Remote("https://127.0.0.1:9/x.bin", 3, "0" * 32, "http://127.0.0.1:9/x.bin")
+    with pytest.raises(ConnectionError, match=r"https:.* refused; http:.* refused; 0 of 3 bytes"):
+        fetch(remote, tmp_path)
 
 
 def test_the_checksum_is_md5(tmp_path):

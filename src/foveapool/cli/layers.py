@@ -24,7 +24,10 @@ from foveapool.surgery.forward import get_first_line
 def layers_command(
     network: Annotated[
         str,
-        typer.Argument(help="MODULE:NAME or FILE.py:NAME of a network, or of what makes one."),
+        typer.Argument(
+            help="MODULE:NAME or FILE.py:NAME of a network, or of what makes one. The module or "
+            "file is run, as by python: name none that you do not trust."
+        ),
     ],
     size: Annotated[
         str, typer.Option("--input", help="Channels, height and width of an image.")

@@ -222,6 +222,8 @@ class _Unpickler(pickle.Unpickler):
 
 # More than twice the largest batch that was published.
 _LARGEST_BATCH = 400_000_000
+# Twice what 50,000 names and labels take, however they are written.
+_MOST_INSTRUCTIONS = 1_000_000
 # No batch has sets; nothing that is written by a pickler has a DUP.
 _UNUSED = {"DUP", "EMPTY_SET", "ADDITEMS", "FROZENSET", "NEXT_BUFFER", "READONLY_BUFFER"}
 
@@ -238,6 +240,8 @@ def _check_program(content: bytes) -> None:
     # Reading an instruction refuses a size that goes beyond the end.
     for step, (code, value, _) in enumerate(pickletools.genops(content)):
         name = code.name
+        if step > _MOST_INSTRUCTIONS:
+            raise ValueError(f"got more than {_MOST_INSTRUCTIONS:,} instructions")
         if name in _UNUSED:
             raise ValueError(f"got the instruction {name}, which no batch has")
         if "PUT" in name or name == "MEMOIZE":

@@ -107,13 +107,15 @@ def _complete(part: Path, remote: Remote, progress: Progress) -> None:
 
 def _append(part: Path, start: int, remote: Remote, progress: Progress) -> str:
     """Adds what one connection brings to the `start` bytes that are there; says why it ended."""
-    request = urllib.request.Request(remote.url, headers={"User-Agent": "foveapool"})
-    if start:
-        request.add_header("Range", f"bytes={start}-")
     try:
-        answer = urllib.request.urlopen(request, timeout=_TIMEOUT)
+        answer = _ask(remote.url, start)
     except _NETWORK_TROUBLE as error:
-        return _describe_failure(error)
+        if not remote.plain or isinstance(error, urllib.error.HTTPError):
+            return _describe_failure(error)
+        try:
+            answer = _ask(remote.plain, start)
+        except _NETWORK_TROUBLE as other:
+            return f"{_describe_failure(error)}; {remote.plain}: {_describe_failure(other)}"
     with answer:
         # A server that knows no ranges answers 200 and sends the file from its beginning.
         start = start if answer.status == 206 else 0
@@ -131,6 +133,15 @@ def _append(part: Path, start: int, remote: Remote, progress: Progress) -> str:
                 start += len(chunk)
     progress(f"downloading {remote.name}", start, remote.size)
     return "done"
+
+
+def _ask(url: str, start: int) -> http.client.HTTPResponse:
+    """The answer of a server that is asked for a file, from the byte `start` on."""
+    request = urllib.request.Request(url, headers={"User-Agent": "foveapool"})
+    if start:
+        request.add_header("Range", f"bytes={start}-")
+    answer: http.client.HTTPResponse = urllib.request.urlopen(request, timeout=_TIMEOUT)
+    return answer
 
 
 def _check_offer(answer: http.client.HTTPResponse, start: int, remote: Remote) -> None:

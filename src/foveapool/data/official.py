@@ -23,11 +23,15 @@ FileReader = Callable[[Path, int], tuple[Tensor, Tensor]]
 
 @dataclass(frozen=True)
 class Remote:
-    """A file at an official address."""
+    """A file at an official address; `plain` is one for where that host does not speak https.
+
+    Size and MD5 are compared either way.
+    """
 
     url: str
     size: int
     md5: str
+    plain: str = ""
 
     @property
     def name(self) -> str:

@@ -144,6 +144,9 @@ def digest_content(name: str) -> str:
 
 def _add(digest: hashlib.blake2b, path: Path) -> int:
     """Adds the bytes of a file to the digest, and says how many they are."""
+    if path.exists() and not path.is_file():
+        # A pipe is waited for, a device never ends.
+        raise ValueError(f"{path}: got what is no regular file, wanted one; remove it")
     try:
         with open(path, "rb") as file:
             while block := file.read(1 << 20):

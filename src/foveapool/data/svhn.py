@@ -18,7 +18,7 @@ from torch import Tensor
 from foveapool._suggest import how_to_install
 from foveapool.data.official import Edition, OfficialSet, Remote
 
-_SITE = "http://ufldl.stanford.edu/housenumbers"
+_SITE = "ufldl.stanford.edu/housenumbers"
 
 
 def read_svhn_file(path: Path, count: int) -> tuple[Tensor, Tensor]:
@@ -95,14 +95,16 @@ SVHN = OfficialSet(
         Edition(
             (
                 Remote(
-                    f"{_SITE}/train_32x32.mat",
+                    f"https://{_SITE}/train_32x32.mat",
                     size=182_040_794,
                     md5="e26dedcc434d2e4c54c9b2d4a06d8373",
+                    plain=f"http://{_SITE}/train_32x32.mat",
                 ),
                 Remote(
-                    f"{_SITE}/test_32x32.mat",
+                    f"https://{_SITE}/test_32x32.mat",
                     size=64_275_384,
                     md5="eb5a983be6a315427106f1b164d9cef3",
+                    plain=f"http://{_SITE}/test_32x32.mat",
                 ),
             ),
             train={"train_32x32.mat": "e26dedcc434d2e4c54c9b2d4a06d8373"},
