@@ -1,6 +1,7 @@
 """Files that others look at: whole or not there, and one process at a time."""
 
 import os
+import resource
 import subprocess
 import sys
 import time
@@ -98,7 +99,7 @@ def test_a_file_that_cannot_be_written_is_named_by_its_own_name(tmp_path, write)
     for place in ("nowhere/file", "there"):
         with pytest.raises(OSError, match=place) as caught:
             write(tmp_path / place, "text")
-        assert "/." not in str(caught.value)
+        assert "/." not in str(caught.value) and "None" not in str(caught.value)
     assert os.listdir(tmp_path) == ["there"]
 
 
@@ -109,6 +110,29 @@ def test_a_full_disk_is_told_by_the_name_of_the_file(tmp_path, monkeypatch):
     monkeypatch.setattr(storage, "save_file", full)
     with pytest.raises(OSError, match=r"file: could not be written \(I/O .*28\)\)$"):
         save_tensors(tmp_path / "file", "test", {}, {})
+
+
+@pytest.fixture
+def nothing_can_be_written():
+    """As on a full disk: files can be made, and not a byte goes into them."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.usefixtures("nothing_can_be_written")
+def test_a_write_that_fails_names_its_file_and_leaves_nothing(tmp_path):
+    with pytest.raises(OSError, match=r"File too large: '.*/file'$"):
+        write_text(tmp_path / "file", "text")
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.usefixtures("nothing_can_be_written")
+def test_a_lock_needs_no_room_on_the_disk(tmp_path):
+    path = tmp_path / "lock"
+    with hold_lock(path), pytest.raises(BlockingIOError, match="process unknown"), hold_lock(path):
+        pass
 
 
 def test_what_fails_half_way_leaves_the_old_file_and_nothing_else(tmp_path):

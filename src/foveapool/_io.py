@@ -37,6 +37,10 @@ def replace_file(path: Path) -> Iterator[Path]:
     that goes with the folder.
     """
     hidden = f".{path.name}."
+    if not path.parent.is_dir():
+        raise FileNotFoundError(
+            f"{path}: got no folder {path.parent}, wanted one to write to; make it first"
+        )
     try:
         with tempfile.TemporaryDirectory(prefix=hidden, dir=path.parent) as folder:
             temporary = Path(folder) / path.name
@@ -46,9 +50,10 @@ def replace_file(path: Path) -> Iterator[Path]:
             os.chmod(temporary, _find_new_mode(Path(folder)))
             os.replace(temporary, path)
     except OSError as error:
-        # The hidden file is no concern of those who named this one, and gone by now.
-        if hidden in str(error.filename):
-            error.filename, error.filename2 = str(path), None
+        # The hidden file is no concern of those who named this one, and gone by now; a full disk
+        # names none.
+        if error.errno and (error.filename is None or hidden in str(error.filename)):
+            raise OSError(error.errno, error.strerror, str(path)) from error
         raise
 
 
@@ -227,9 +232,10 @@ def hold_lock(path: Path, wait: bool = False) -> Iterator[None]:
                 f"{path.parent}: process {file.read().strip() or 'unknown'} works in this folder; "
                 "wait for it or choose another folder"
             ) from error
-        file.truncate(0)
-        file.write(str(os.getpid()))
-        file.flush()
+        # Who holds it is told as far as a full disk allows.
+        with suppress(OSError):
+            os.ftruncate(file.fileno(), 0)
+            os.write(file.fileno(), str(os.getpid()).encode())
         yield
 
 

@@ -167,7 +167,9 @@ def test_average_weights_are_torchs_adaptive_average_pooling(shapes):
     torch.testing.assert_close(grid.average_weights(*shapes), wanted, rtol=1e-14, atol=0)
 
 
-@pytest.mark.parametrize("shape", [(), (4, 0), (-1,), (2, 2, 2, 2), ("a", 3), 7, None])
+@pytest.mark.parametrize(
+    "shape", [(), (4, 0), (-1,), (2, 2, 2, 2), ("a", 3), 7, None, (10**400,), (2**31,) * 2]
+)
 def test_a_shape_that_is_none_is_refused(shape):
     with pytest.raises(ValueError, match=r"in_shape: got .* wanted one to three positive sizes"):
         grid.as_shape(shape)

@@ -181,10 +181,17 @@ def _sequences(folder):
     np.save(folder / "fog.npy", np.zeros((COUNT, 31, 16, 16, 3), np.uint8))
 
 
+def _endless(folder):
+    with open(folder / "fog.npy", "wb") as file:
+        header = {"descr": "|u1", "fortran_order": False, "shape": (10**400,)}
+        np.lib.format.write_array_header_1_0(file, header)
+
+
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
         (_truncated, "not a whole .npy file"),
+        (_endless, "not a whole .npy file"),
         (_headless, "not a whole .npy file"),
         (_pickled, "not a whole .npy file of numbers"),
         (_floats, "got float32"),
@@ -207,6 +214,10 @@ def test_labels_of_another_set_are_refused(tmp_path):
     np.save(tmp_path / "labels.npy", np.arange(30))
     with pytest.raises(ValueError, match="the labels differ between severities"):
         read_labels(tmp_path, COUNT)
+    for severities in (7, [7], [[1]], "1"):
+        (tmp_path / "generated.json").write_text(json.dumps({"severities": severities}))
+        with pytest.raises(ValueError, match=r"generated.json: got the severities"):
+            read_labels(tmp_path, COUNT)
     (tmp_path / "generated.json").write_text("{")
     with pytest.raises(ValueError, match="not written by foveapool"):
         read_labels(tmp_path, COUNT)

@@ -42,7 +42,8 @@ def as_shape(shape: Sequence[int], name: str = "in_shape") -> tuple[int, ...]:
             sizes = ()
     except (TypeError, ValueError, OverflowError):
         sizes = ()
-    if not 1 <= len(sizes) <= 3 or any(size < 1 for size in sizes):
+    # More places than float64 can number overflow in many ways.
+    if not 1 <= len(sizes) <= 3 or min(sizes) < 1 or math.prod(sizes) > 2**53:
         raise ValueError(
             f"{name}: got {shape!r}, wanted one to three positive sizes such as (32, 32); "
             "give the spatial sizes only, without batch and channels"

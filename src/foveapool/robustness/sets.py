@@ -103,7 +103,7 @@ def _open_array(
         raise FileNotFoundError(f"{path}: no such file; generate it, or name another folder")
     try:
         array = np.lib.format.open_memmap(path, mode="r")
-    except (ValueError, EOFError, OSError) as error:
+    except Exception as error:  # a damaged header may fail in any way
         raise ValueError(
             f"{path}: not a whole .npy file of numbers ({error}); copy it again or generate it anew"
         ) from error
@@ -125,7 +125,15 @@ def _open_array(
 
 def _severities(folder: str | os.PathLike[str]) -> tuple[int, ...]:
     """The severities whose blocks the files hold: all five unless the set says otherwise."""
-    return tuple((read_generated(folder) or {}).get("severities", SEVERITIES))
+    found = (read_generated(folder) or {}).get("severities", SEVERITIES)
+    if not isinstance(found, (list, tuple)) or not set(map(str, found)) <= set(
+        map(str, SEVERITIES)
+    ):
+        raise ValueError(
+            f"{Path(folder) / GENERATED}: got the severities {found!r}, wanted some of "
+            f"{SEVERITIES}; generate the set into another folder"
+        )
+    return tuple(found)
 
 
 def read_generated(folder: str | os.PathLike[str]) -> dict[str, Any] | None:

@@ -18,7 +18,7 @@ from foveapool.pooling.layer import Layer
 def block_shape(in_shape: Sequence[int], out_shape: Sequence[int]) -> tuple[int, int]:
     """The block's height and width, ceil(in / out), where every block holds a real pixel."""
     sizes = (*in_shape, *out_shape)
-    if len(in_shape) != 2 or len(out_shape) != 2 or min(sizes) < 1:
+    if len(in_shape) != 2 or len(out_shape) != 2 or min(sizes) < 1 or max(sizes) > 2**31:
         raise ValueError(
             f"in_shape, out_shape: got {tuple(in_shape)} and {tuple(out_shape)}, wanted two "
             "positive sizes each, such as (32, 32) and (16, 16); give the spatial sizes only"
