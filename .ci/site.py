@@ -66,6 +66,11 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     return markdown if path in PAGES.values() else follow_links(markdown, f"docs/{path}")
 
 
+def on_post_page(output: str, **_: Any) -> str:
+    """Names the search for screen readers, which the theme forgets (MkDocs calls this)."""
+    return output.replace('role="dialog"', 'role="dialog" aria-label="Search"')
+
+
 class _Page(HTMLParser):
     """The addresses that a page names, and the places that it can be entered at."""
 

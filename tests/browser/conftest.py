@@ -43,25 +43,34 @@ def chromium():
     options = webdriver.ChromeOptions()
     options.binary_location = need(_program("chromium", "chromium-browser"), "chromium")
     driver = need(_program("chromedriver"), "chromium-driver")
-    # As root there is no sandbox; no name of a host is ever resolved.
+    # As root there is no sandbox; no name of a host is ever resolved; a machine without a screen
+    # says that it has no mouse.
     for flag in (
         "--headless=new",
         "--no-sandbox",
         "--disable-dev-shm-usage",
         "--hide-scrollbars",
+        "--blink-settings=primaryHoverType=2,availableHoverTypes=2",
         "--force-device-scale-factor=1",
-        "--host-resolver-rules=MAP * ~NOTFOUND",
+        "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
     ):
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     service = webdriver.ChromeService(driver)
     browser = webdriver.Chrome(options=options, service=service)
     browser.set_script_timeout(30)
-    offline = {"offline": True, "latency": 0, "downloadThroughput": 0, "uploadThroughput": 0}
     browser.execute_cdp_cmd("Network.enable", {})
-    browser.execute_cdp_cmd("Network.emulateNetworkConditions", offline)
+    go_offline(browser)
     yield browser
     browser.quit()
+
+
+@pytest.fixture
+def online(chromium):
+    """The browser reaches servers on this machine while a test runs."""
+    go_offline(chromium, False)
+    yield
+    go_offline(chromium)
 
 
 @pytest.fixture
@@ -79,6 +88,25 @@ def browser(chromium):
 def axe():
     """The source of axe-core."""
     return need(AXE.is_file(), "axe-core") and AXE.read_text("utf-8")
+
+
+def go_offline(browser, offline=True):
+    """Takes the network from the page, or gives it back."""
+    # -1: as fast as it is.
+    conditions = {"latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}
+    browser.execute_cdp_cmd("Network.emulateNetworkConditions", {"offline": offline, **conditions})
+
+
+def find_grave_violations(browser, axe):
+    """What axe-core calls serious or critical on the open page, with the first place of each."""
+    browser.execute_script(axe)
+    found = browser.execute_async_script("axe.run().then(arguments[arguments.length - 1])")
+    assert len(found["passes"]) > 10
+    return [
+        (each["id"], each["nodes"][0]["html"])
+        for each in found["violations"]
+        if each["impact"] in ("serious", "critical")
+    ]
 
 
 def resize(browser, width, height=900):
