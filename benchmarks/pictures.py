@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 
 import torch.nn.functional as F
@@ -34,6 +35,7 @@ WIDE = 6.6
 
 def draw_pictures(images: Path) -> None:
     """All of them, into a folder."""
+    draw_badges(images)
     rows = [row for row in read_rows(RESULTS / "alphas.csv") if row.data == "svhn-reduced"]
     save_figure(alpha_figure(rows, width=WIDE), images / "alpha.png", dpi=130)
     growth_figure().savefig(images / "scaling.png", dpi=110)
@@ -55,6 +57,39 @@ def draw_pictures(images: Path) -> None:
     names = [str(digit) for digit in range(10)]
     figure = feature_map_figure(F.avg_pool2d(maps, 2), learned, labels, names, width=WIDE)
     save_figure(figure, images / "feature-maps.png", dpi=110)
+
+
+def read_badges() -> dict[str, tuple[str, str]]:
+    """README's badges by their files: what pyproject.toml says, and nothing that may change alone.
+
+    Whether the tests pass and how many lines they reach is known where they run, not in a file.
+    """
+    text = (Path(__file__).parents[1] / "pyproject.toml").read_text("utf-8")
+    project = tomllib.loads(text)["project"]
+    versions = re.findall(r"Python :: (3\.\d+)", "\n".join(project["classifiers"]))
+    (torch_from,) = (each for each in project["dependencies"] if each.startswith("torch>="))
+    return {
+        "badge-python.svg": ("Python", " | ".join(versions)),
+        "badge-torch.svg": ("torch", torch_from.removeprefix("torch>=") + " or newer"),
+        "badge-license.svg": ("license", project["license"]),
+    }
+
+
+def draw_badges(images: Path) -> None:
+    """Draws README's badges: a word on gray, what it is on blue."""
+    for file, (name, value) in read_badges().items():
+        left, right = (10 + round(6.1 * len(text)) for text in (name, value))
+        lines = (
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{left + right}" height="20" '
+            f'role="img" aria-label="{name}: {value}">',
+            f'<rect width="{left + right}" height="20" rx="3" fill="#0072b2"/>',
+            f'<path d="M3 0H{left}V20H3a3 3 0 0 1-3-3V3a3 3 0 0 1 3-3Z" fill="#444"/>',
+            '<g fill="#fff" font-family="Verdana, DejaVu Sans, sans-serif" font-size="11">',
+            f'<text x="5" y="14" textLength="{left - 10}">{name}</text>',
+            f'<text x="{left + 5}" y="14" textLength="{right - 10}">{value}</text>',
+            "</g></svg>",
+        )
+        (images / file).write_text("\n".join(lines) + "\n", "utf-8")
 
 
 def growth_figure() -> Figure:

@@ -38,6 +38,20 @@ def test_the_tables_of_the_documents_are_those_of_the_results_and_all_of_them():
     )
 
 
+def test_the_badges_say_what_the_project_says():
+    run_there(
+        "from pathlib import Path\n"
+        "from pictures import draw_badges, read_badges\n"
+        "from figures import ROOT\n"
+        "images, readme = ROOT / 'docs/images', (ROOT / 'README.md').read_text()\n"
+        "shown = {each.name: each.read_text() for each in images.glob('badge-*.svg')}\n"
+        "assert len(read_badges()) == len(shown) == 3\n"
+        "for file, (name, value) in read_badges().items():\n"
+        "    assert f'![{name} {value}](docs/images/{file})' in readme, file\n"
+        "    assert f'>{value}</text>' in shown[file], f'{file}: run make results'"
+    )
+
+
 def test_a_measurement_that_was_repeated_replaces_the_one_before(tmp_path):
     run_there(
         "import shutil, sys; from pathlib import Path\n"

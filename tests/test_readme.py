@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+import pytest
+
 README = Path(__file__).parents[1] / "README.md"
 
 
@@ -39,6 +41,51 @@ def test_the_readme_takes_three_minutes_to_read():
 def test_the_ten_lines_are_ten_lines():
     (first,) = python_blocks(README)
     assert len([line for line in first.splitlines() if line.strip()]) <= 10
+
+
+def test_the_first_screen_says_what_why_how_how_much_and_when_not():
+    screen = "\n".join(README.read_text("utf-8").splitlines()[:60])
+    what = "replaces downsampling in a convolutional network"
+    why = "separate the classes best"
+    install = "\n    pip install '.[study]'"
+    gain = "\n| closed form behind every convolution | 12.84 "
+    not_when = (
+        "**Where it loses.**",
+        "\n## When to use it, and when not\n\n- **Use it**",
+        "**Not where",
+    )
+    parts = (what, why, install, gain, *not_when)
+    assert [part for part in parts if part not in screen] == []
+    lines = screen.splitlines()
+    assert lines.index("## Ten lines") < 50 and screen.count("```") == 2
+
+
+def test_the_readme_names_only_figures_of_its_results():
+    text = README.read_text("utf-8")
+    first = re.search(r"<!-- table forms_readme -->(.*?)<!-- end -->", text, flags=re.S)[1]
+    prose = re.search(r"\*\*Where it loses\.\*\*.*", text)[0]
+    more = (README.parent / "docs/results.md").read_text("utf-8")
+    tables = "".join(re.findall(r"<!-- table.*?<!-- end -->", more, flags=re.S))
+    assert "9.35 +- 0.29" in tables and "9.35 %" in prose
+    shown = set(re.findall(r"\d+\.\d\d|\b\d{2,3}\b(?= million|\.$)", prose))
+    assert {"9.35", "9.44", "267", "2.28"} <= shown
+    known = set(re.findall(r"[\d.]+", first + tables))
+    assert shown - known == set()
+
+
+def test_the_picture_is_described_by_the_figures_it_shows():
+    alt = re.search(r"!\[(Test error .*?)\]\(docs/images/gain\.png\)", README.read_text("utf-8"))[1]
+    card = (README.parent / "docs/method-card.md").read_text("utf-8")
+    lines = re.findall(r"^\| (\S.*?) \| ([\d.]+) \+- [\d.]+ \| ([\d.]+) \+-", card, flags=re.M)
+    errors = {name.split(",")[0]: (float(cnn), float(resnet)) for name, cnn, resnet in lines}
+    names = (
+        "strided convolutions",
+        "BlurPool behind every convolution",
+        "closed form behind every convolution",
+    )
+    wanted = [errors[name][at] for at in (0, 1) for name in names]
+    said = [float(found) for found in re.findall(r"\b\d+\.\d\b", alt)]
+    assert said == [pytest.approx(error, abs=0.0501) for error in wanted]
 
 
 def test_what_the_readme_points_to_exists():

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from foveapool.labels import BASELINE, POOLINGS
+from foveapool.labels import BASELINE, CLOSED_FORM, POOLINGS
 from foveapool.records import ERROR, VALIDATION, Row
-from foveapool.report.tables import choice_key, format_spread
+from foveapool.report.tables import choice_key, format_spread, get_paper_error
 from foveapool.statistics import adjust_by_holm, compare_pairs
 from foveapool.tabular import format_markdown
 from tables.rows import format_pair, read_trainings
@@ -21,11 +21,13 @@ STANDS = {
 }
 
 CNN, RESNET = "forms-cnn.csv", "forms-resnet18.csv"
-# The lines of README's table and picture by how they are called there: the CNN's, the ResNet's.
+EVERYWHERE = "closed form behind every convolution"
+PUBLISHED_BLUR = "BlurPool behind every convolution, as published"
+AS_IN_THE_PAPER = "closed form instead of the last convolution, as in the paper"
+AS_IT_IS = "strided convolutions, the network as it is"
+# The lines of the first table and picture by how they are called there: the CNN's, the ResNet's.
 FIRST = {
-    "closed form behind every convolution": (
-        "closed form behind convolution, norm and ReLU, layers 1, 2, 3",
-    ),
+    EVERYWHERE: ("closed form behind convolution, norm and ReLU, layers 1, 2, 3",),
     "closed form behind the last convolution, BlurPool before": (
         "closed form behind convolution, norm and ReLU, layer 3; BlurPool as published, "
         "layers 1, 2",
@@ -37,12 +39,12 @@ FIRST = {
     "closed form and 1x1 convolution last": (
         "closed form, 9 components, and a 1x1 convolution, layer 3",
     ),
-    "BlurPool behind every convolution, as published": ("BlurPool as published, layers 1, 2, 3",),
-    "closed form instead of the last convolution, as in the paper": (
+    PUBLISHED_BLUR: ("BlurPool as published, layers 1, 2, 3",),
+    AS_IN_THE_PAPER: (
         "closed form, 2 components, instead of the convolution, layer 3",
         "closed form, 2 components, instead of the convolution, layer 3, in the shortcut",
     ),
-    "strided convolutions, the network as it is": ("strided convolution",),
+    AS_IT_IS: ("strided convolution",),
 }
 
 
@@ -73,6 +75,21 @@ def tabulate_forms_first() -> str:
         lines.append((name, cnn[1], resnet[1], *cnn[-2:]))
     header = ("what stands there", "CNN, error %", "ResNet-18, error %")
     return format_markdown((*header, "CNN, 10^6 parameters", "10^6 mult-adds"), lines)
+
+
+def tabulate_forms_readme() -> str:
+    """README's lines: the best form, the best rival, the paper's form and the network as it is."""
+    found = [{line[0]: line for line in _forms(file)[1]} for file in (CNN, RESNET)]
+    papers = {AS_IN_THE_PAPER: CLOSED_FORM, AS_IT_IS: BASELINE}
+    lines = []
+    for name in (EVERYWHERE, PUBLISHED_BLUR, AS_IN_THE_PAPER, AS_IT_IS):
+        cells = []
+        for network, own, lines_of in zip(("cnn", "resnet18"), (0, -1), found, strict=True):
+            theirs = get_paper_error(network, "svhn-reduced", papers.get(name, ""))
+            cells += [lines_of[FIRST[name][own]][1], f"{theirs[0]:.1f}" if theirs else "-"]
+        lines.append((name, *cells, found[0][FIRST[name][0]][-1]))
+    header = ("pooling", "CNN, error %", "paper", "ResNet-18, error %", "paper")
+    return format_markdown((*header, "CNN, 10^6 mult-adds"), lines)
 
 
 def first_errors() -> list[tuple[str, Row, Row]]:
@@ -180,6 +197,7 @@ def _window(row: Row) -> str:
 TABLES: dict[str, Callable[[], str]] = {
     "forms_cnn": tabulate_forms_cnn,
     "forms_first": tabulate_forms_first,
+    "forms_readme": tabulate_forms_readme,
     "forms_resnet18": tabulate_forms_resnet18,
     "forms_street_digits": tabulate_forms_street_digits,
     "locality": tabulate_locality,
