@@ -1,4 +1,4 @@
-"""benchmarks/timed_study.sh: what ends in time is in its file, and time that is up is no fault."""
+"""benchmarks/timed_study.sh and parcels.py: what ends in time is kept, the rest goes on."""
 
 import os
 import shutil
@@ -7,8 +7,15 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
+from foveapool.data.images import Augmentation, DataSet, Images
+from foveapool.data.registry import load_data
+from foveapool.data.user_data import write_npz
 from foveapool.known_trainings import read_trainings
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+import parcels
 
 ROOT = Path(__file__).parents[1]
 STUDY = """
@@ -42,7 +49,8 @@ def run_for(seconds, folder, text=STUDY, runs="runs"):
     study = folder / "tiny.toml"
     study.write_text(text, "utf-8")
     command = [ROOT / "benchmarks" / "timed_study.sh", seconds, folder / "out", study]
-    environment = {**os.environ, "PYTHON": sys.executable, "RUNS": str(folder / runs)}
+    places = {"RUNS": str(folder / runs), "LEFT": str(folder / "out")}
+    environment = {**os.environ, "PYTHON": sys.executable, **places}
     done = subprocess.run(
         [*map(str, command), "--jobs", "1", "--device", "cpu"],
         env=environment,
@@ -69,7 +77,7 @@ def test_another_machine_needs_no_baseline_for_what_is_fitted_on_it(tmp_path):
     code, said = run_for(100, tmp_path, STUDY + "alpha = 50\n", runs="elsewhere")
     assert code == 0 and "alpha 50" in said
     assert "trained again" not in said
-    for piece in (tmp_path / "out").glob("fits.tar.*"):
+    for piece in (tmp_path / "out").glob("left.tar.*"):
         piece.unlink()
     code, said = run_for(100, tmp_path, STUDY + "alpha = 60\n", runs="without")
     assert code == 0 and "trained again" in said
@@ -83,3 +91,62 @@ def test_time_that_is_up_is_no_fault(tmp_path):
 def test_a_study_that_fails_fails(tmp_path):
     code, said = run_for(100, tmp_path, "[nothing]\n")
     assert code not in (0, 124) and "nothing" in said
+
+
+@pytest.fixture
+def packed(tmp_path):
+    """A folder of parcels of 60 images that pass for CIFAR-10, a sheet each."""
+    parts = [
+        Images(
+            torch.randint(0, 256, (count, 3, 32, 32), dtype=torch.uint8),
+            torch.arange(count) % 10,
+            tuple("abcdefghij"),
+        )
+        for count in (40, 20)
+    ]
+    data = DataSet("cifar10", *parts, "channel", Augmentation(4, True))
+    write_npz(data, tmp_path / "cifar10-0.npz")
+    found = parcels.pack("cifar10", tmp_path, tmp_path / "parcels", most=0.01)
+    assert [each.name for each in found] == ["cifar10-0", "cifar10-1"]
+    return tmp_path
+
+
+def test_what_is_unpacked_is_what_was_packed(packed):
+    (made,) = parcels.unpack(packed / "parcels", packed / "there")
+    before, after = (load_data("cifar10", root) for root in (packed, made.parent))
+    for part in ("train", "test"):
+        one, other = getattr(before, part), getattr(after, part)
+        assert torch.equal(one.images, other.images) and torch.equal(one.labels, other.labels)
+        assert one.classes == other.classes
+    assert (after.normalization, after.augmentation) == ("channel", Augmentation(4, True))
+    assert parcels.unpack(packed / "parcels", packed / "there") == []
+
+
+def test_a_parcel_that_is_missing_is_named(packed):
+    shutil.rmtree(packed / "parcels" / "cifar10-1")
+    with pytest.raises(FileNotFoundError, match=r"got 0 sheets of test .*, wanted 1; bring the"):
+        parcels.unpack(packed / "parcels", packed / "there")
+
+
+def test_what_took_most_time_a_byte_is_left_first(tmp_path):
+    def note(name, seconds, **files):
+        folder = tmp_path / "trainings" / name
+        folder.mkdir(parents=True)
+        (folder / "metrics.jsonl").write_text(f'{{"seconds": {seconds}}}\n')
+        for file, size in files.items():
+            (folder / file.replace("_", ".", 1)).write_bytes(b"0" * size)
+        return name
+
+    weights, checkpoint = "weights_safetensors", "checkpoint_safetensors"
+    long = note("long", 100, result_json=2, **{weights: 400_000})
+    large = note(
+        "large", 100, result_json=2, **{weights: 900_000, "scatter-down3_safetensors": 1_000}
+    )
+    note("short", 1, result_json=2, **{weights: 400_000})
+    cut = note("cut", 90, **{checkpoint: 400_000})
+    note("nothing", 90, result_json=2)
+    found = {(each.parent.name, each.name) for each in parcels.list_left(tmp_path, 0.9)}
+    assert {name for name, _ in found} == {long, large, cut}
+    assert (large, "scatter-down3.safetensors") in found
+    assert (large, "weights.safetensors") not in found
+    assert (cut, "checkpoint.safetensors") in found and (cut, "metrics.jsonl") in found

@@ -143,7 +143,7 @@ _NORMALIZATION, _SPELLED_BEFORE = "normalization", "normalisation"
 _CHOICES = (_NORMALIZATION, _SPELLED_BEFORE, "classes", "augmentation")
 
 
-def write_npz(data: DataSet, path: Path) -> None:
+def write_npz(data: DataSet, path: Path, compress: bool = True) -> None:
     """Packs a data set into one file that `read_npz` gives back, its treatment included."""
     arrays: dict[str, np.ndarray] = {
         "normalization": np.array(data.normalization),
@@ -156,7 +156,8 @@ def write_npz(data: DataSet, path: Path) -> None:
         arrays[f"{part}_labels"] = images.labels.numpy()
     path.parent.mkdir(parents=True, exist_ok=True)
     with replace_file(path) as temporary, open(temporary, "wb") as file:
-        np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
+        write = np.savez_compressed if compress else np.savez
+        write(file, **arrays)  # type: ignore[arg-type]
 
 
 def read_npz(path: Path) -> DataSet:
