@@ -27,7 +27,10 @@ from foveapool.surgery.forward import (
 )
 from foveapool.surgery.wrapper import Mode
 
-IMAGE_KEYS = ("pixel_values", "images", "image", "img", "inputs", "input", "x", "data")
+IMAGE_KEYS = (
+    *("pixel_values", "images", "image", "img", "inputs", "input", "x", "data"),
+    *("pixel_values_videos", "input_values", "input_features"),
+)
 LABEL_KEYS = ("labels", "label", "targets", "target", "y", "class", "fine_label")
 
 Unpack = Callable[[Any], Sequence[Any]]

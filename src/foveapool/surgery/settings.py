@@ -18,7 +18,7 @@ from foveapool.pooling.least_squares import Mixing
 from foveapool.pooling.module import default_center, default_window
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.pooling.scatter import WEIGHTINGS, Scatter
-from foveapool.pooling.solve import check_choices, solve_pooling
+from foveapool.pooling.solve import Alpha, AlphaUnit, check_choices, solve_pooling
 from foveapool.surgery.find import Downsampling
 from foveapool.surgery.wrapper import Mode
 
@@ -142,6 +142,18 @@ def resolve_window(
     return default_window(mode, max(strides))
 
 
+# How much locality leaves a trained network most of its answers, in units of trace(B)/N.
+# docs/alpha.md has the evidence. In the layer's place the network has to be trained anyway.
+_AUTO = {"mix": 3.0, "after": 100.0}
+
+
+def resolve_alpha(alpha: Alpha, unit: AlphaUnit, mode: str, scatter: Scatter) -> Alpha:
+    """The weight of locality; "auto" follows the mode, and in mode `replace` stays what it is."""
+    if alpha != "auto" or mode not in _AUTO:
+        return alpha
+    return _AUTO[mode] * (1.0 if unit == "trace" else float(scatter.within_diagonal().mean()))
+
+
 def resolve_components(components: int | None, name: str, found: Downsampling, mode: Mode) -> int:
     """How many components the pooling of a layer is to have; None takes as many as fit."""
     if mode == "mix":
@@ -174,7 +186,7 @@ def solve_layers(
     mode: Mode,
 ) -> dict[str, PoolingOperator]:
     """The operator of each layer that the settings of a fit give on its scatter."""
-    names = ("alpha", "norm", "sign", "solver", "alpha_unit")
+    names = ("norm", "sign", "solver", "alpha_unit")
     chosen: dict[str, Any] = {name: settings[name] for name in names}
     center: Center = settings["center"] or default_center(mode)
     operators: dict[str, PoolingOperator] = {}
@@ -189,7 +201,8 @@ def solve_layers(
         # Branches that read one tensor and shrink it alike have one answer.
         key = (id(scatter), found.out_shape, wanted)
         if key not in solved:
-            chosen |= {"components": wanted, "window": window, "center": center}
+            alpha = resolve_alpha(settings["alpha"], settings["alpha_unit"], mode, scatter)
+            chosen |= {"alpha": alpha, "components": wanted, "window": window, "center": center}
             solved[key] = solve_pooling(scatter, found.out_shape, **chosen)
         operators[name] = solved[key]
     return operators

@@ -160,7 +160,7 @@ def watching(model: nn.Module) -> Iterator[Watched]:
                 alone = len(given) + len(named) == 1
                 visit = Visit(module, source, output, get_version(source), alone)
                 watched.visits[name] = visit
-            if _has_fewer_places(source, output):
+            if _has_fewer_places(source, output, module):
                 shapes = tuple(source.shape[1:]), tuple(output.shape[1:])
                 watched.fewer.setdefault(name, shapes)
 
@@ -202,16 +202,18 @@ def _are_halved(before: Shape, after: Shape) -> bool:
     return any(new > 1 for new in halved)
 
 
-def _has_fewer_places(source: Tensor, target: Tensor) -> bool:
+def _has_fewer_places(source: Tensor, target: Tensor, module: nn.Module) -> bool:
     """Whether tokens (B, L, C) or maps, channels first or last, come out as half as many or less.
 
-    The others of their axes must not shrink: channels do so in any network.
+    The others of their axes must not shrink: channels do so in any network. A module with layers
+    of one axis inside has channels first.
     """
     before, after = source.shape, target.shape
     if len(before) != len(after) or before[0] != after[0] or not 3 <= len(before) <= 5:
         return False
     axes = range(1, len(before))
-    for channels in (1, len(before) - 1):
+    lines = len(before) == 3 and any(count_axes(inner) == 1 for inner in module.modules())
+    for channels in (1,) if lines else (1, len(before) - 1):
         places = [axis for axis in axes if axis != channels]
         halved = all(2 * after[axis] <= before[axis] + 1 for axis in places)
         fewer = math.prod(after[axis] for axis in places) > 1
