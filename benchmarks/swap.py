@@ -30,12 +30,12 @@ LAST, ALL = (3,), (1, 2, 3)
 
 @dataclass(frozen=True)
 class Arm:
-    """One way to put a pooling into the network; alpha in units of trace(B)/N where a number."""
+    """One way to put a pooling into the network; alpha in units of trace(B)/N."""
 
     form: str
     components: int | None = None
     mixing: str = "least-squares"
-    alpha: float | str = "auto"
+    alpha: float = 0.5
     trainable: bool = False
     window: int | str | None = "auto"
     layers: tuple[int, ...] = LAST
@@ -64,9 +64,7 @@ ARMS = (
 def swapped(model: nn.Module, arm: Arm, loader: list[tuple[Tensor, Tensor]]) -> float | None:
     """Puts the arm's pooling into the model; the share that its mixing explains, if it has one."""
     settings: dict[str, Any] = {"components": arm.components, "window": arm.window}
-    settings["alpha"] = arm.alpha
-    if arm.alpha != "auto":
-        settings["alpha_unit"] = "trace"
+    settings |= {"alpha": arm.alpha, "alpha_unit": "trace"}
     more = {"mixing": arm.mixing} if arm.form == "mix" else {}
     layers = [f"down{layer}" for layer in arm.layers]
     fit = fp.ClosedFormPooling(**settings).fit(model, loader, layers, arm.form, **more)
@@ -141,12 +139,11 @@ def described(arm: Arm | None) -> dict[str, str]:
     if arm.window != "auto":
         options += ", whole map" if arm.window is None else f", window {arm.window}"
     options += ", P trains" if arm.trainable else ""
-    alpha = arm.alpha if isinstance(arm.alpha, str) else f"{arm.alpha:g} traces"
     usual = {"replace": 2, "after": 1}.get(arm.form)
     return {
         "layer": ", ".join(map(str, arm.layers)),
         "options": options,
-        "alpha": alpha,
+        "alpha": f"{arm.alpha:g} traces",
         "components": str(arm.components or usual),
     }
 

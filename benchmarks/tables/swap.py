@@ -46,7 +46,8 @@ def tabulate_swap() -> str:
 def _swapped(row: BenchmarkRow) -> tuple[str, str, str]:
     """A line's mode with what is unusual about it, its layers, and alpha with components."""
     mode, *unusual = row.options.split(", ")
-    alpha = row.alpha.replace(" traces", " trace(B)/N")
+    # "auto" was half of trace(B)/N in every mode when these were measured.
+    alpha = row.alpha.replace("auto", "0.5 traces").replace(" traces", " trace(B)/N")
     return ", ".join([f"`{mode}`", *unusual]), row.layer, f"{alpha}, {row.components}"
 
 
@@ -62,4 +63,20 @@ def tabulate_after() -> str:
     )
 
 
-TABLES: dict[str, Callable[[], str]] = {"swap": tabulate_swap, "after": tabulate_after}
+def tabulate_answers() -> str:
+    """How many of a pretrained network's answers are left right after the swap, by alpha."""
+    rows = read_measurements("agreement")
+    alphas = sorted({row.alpha for row in rows}, key=lambda each: float(each.split()[0]))
+    found = {(row.case, row.maps, row.alpha): f"{row.mean:.0f}" for row in rows}
+    lines = [
+        [case.replace("mode ", "`") + "`", maps, *(found.get((case, maps, a), "-") for a in alphas)]
+        for case, maps in dict.fromkeys((row.case, row.maps) for row in rows)
+    ]
+    return format_markdown(["mode", "maps", *alphas], lines)
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "swap": tabulate_swap,
+    "after": tabulate_after,
+    "answers": tabulate_answers,
+}

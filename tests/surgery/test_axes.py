@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+import transformers
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -273,6 +274,83 @@ def test_a_pooling_of_other_axes_is_refused_by_name():
         )
 
 
+def wav2vec2() -> nn.Module:
+    config = transformers.Wav2Vec2Config(
+        conv_dim=(4, 4),
+        conv_stride=(5, 2),
+        conv_kernel=(10, 3),
+        num_feat_extract_layers=2,
+        num_conv_pos_embeddings=4,
+        num_conv_pos_embedding_groups=2,
+        classifier_proj_size=8,
+        **SMALL,
+    )
+    return transformers.Wav2Vec2ForSequenceClassification(config)
+
+
+def whisper() -> nn.Module:
+    config = transformers.WhisperConfig(
+        d_model=8,
+        encoder_layers=1,
+        encoder_attention_heads=2,
+        encoder_ffn_dim=8,
+        num_mel_bins=6,
+        max_source_positions=20,
+        decoder_layers=1,
+        decoder_attention_heads=2,
+        classifier_proj_size=8,
+        num_labels=3,
+    )
+    return transformers.WhisperForAudioClassification(config)
+
+
+def videomae() -> nn.Module:
+    config = transformers.VideoMAEConfig(
+        image_size=8, patch_size=4, num_frames=4, tubelet_size=2, **SMALL
+    )
+    return transformers.VideoMAEForVideoClassification(config)
+
+
+SMALL = {
+    **{"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1},
+    **{"num_attention_heads": 2, "num_labels": 3},
+}
+PUBLISHED = {
+    "wav2vec2": (wav2vec2, "input_values", (200,), [(200,), (39,)]),
+    "whisper": (whisper, "input_features", (6, 40), [(40,)]),
+    "videomae": (videomae, "pixel_values", (4, 3, 8, 8), [(4, 8, 8)]),
+}
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_audio_and_video_networks_of_others_are_fitted_replaced_and_restored(name, mode):
+    make, key, shape, maps = PUBLISHED[name]
+    torch.manual_seed(0)
+    model, labels = make().eval(), torch.arange(24) % 3
+    data = [{key: torch.randn(24, *shape), "labels": labels}]
+    example = {key: data[0][key][:2]}
+    wanted = model(**example).logits
+    found = fp.downsampling_layers(model, example)
+    assert [each.in_shape for each in found] == maps and not found.unlisted
+    fit = fp.ClosedFormPooling(components=2 if mode == "mix" else None)
+    fit.fit(model, data, found, mode).replace(model)
+    assert model(**example).logits.shape == wanted.shape
+    fp.restore(model)
+    assert torch.equal(model(**example).logits, wanted)
+
+
+class Bottleneck1d(nn.Module):
+    """Fewer channels at as many places, as codecs of audio have it; no tokens are merged."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv1d(8, 4, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.conv(x)
+
+
 class Halves(nn.Module):
     """A gated activation: it cuts the numbers of each token into halves, and is no pooling."""
 
@@ -286,7 +364,7 @@ class Halves(nn.Module):
     [
         nn.Sequential(nn.Flatten(2), Halves()),
         nn.Sequential(nn.Flatten(2), nn.Linear(64, 16)),
-        nn.Sequential(nn.Conv1d(3, 3, 9), nn.Flatten()),
+        nn.Sequential(nn.Conv1d(3, 8, 9), Bottleneck1d(), nn.Flatten()),
     ],
     ids=["gated", "linear", "edges lost"],
 )

@@ -8,6 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from foveapool import ClosedFormPooling
 from foveapool.surgery.settings import resolve_window
@@ -134,3 +135,23 @@ def test_behind_a_convolution_a_position_sees_five_by_five_pixels_unless_told():
     whole = ClosedFormPooling(window=None).fit(model, loader(), MAIN, "after").operator_
     assert (local.settings.window, whole.settings.window) == (2, None)
     assert int((local.weight[0, 5] != 0).sum()) == 25 < int((whole.weight[0, 5] != 0).sum())
+
+
+@pytest.mark.parametrize(("mode", "wanted"), [("replace", 0.5), ("mix", 3.0), ("after", 100.0)])
+@pytest.mark.parametrize("unit", ["absolute", "trace"])
+def test_an_alpha_that_is_left_out_follows_the_mode(mode, wanted, unit):
+    fit = ClosedFormPooling(alpha_unit=unit).fit(toy(), loader(), MAIN, mode)
+    mean = float(fit.scatter_.within_diagonal().mean()) if unit == "absolute" else 1.0
+    assert fit.operator_.settings.alpha_unit == unit
+    assert fit.operator_.alpha == pytest.approx(wanted * mean)
+
+
+def test_a_window_narrower_than_a_step_is_fitted_and_a_wider_one_asked_for_again():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 4, 5, 4, 1))
+    fit = ClosedFormPooling(window=1).fit(model, loader(size=14), "0")
+    assert (fit.scatter_.window, fit.operator_.rows.shape[2]) == (2, 9)
+    message = r"window: got 3 for 0, whose scatter was summed up for 2, wanted 2 or less; .* fit wi"
+    with pytest.raises(ValueError, match=message):
+        fit.set_params(window=3).solve()
+    assert fit.set_params(window=2).solve().operator_.settings.window == 2
