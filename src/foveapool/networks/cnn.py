@@ -82,7 +82,7 @@ class CNN(nn.Module):
     def _add_layer(self, layer: int, choice: PoolingChoice | None) -> str | None:
         """Adds the layer's modules; gives the name of its pooling, if it has one."""
         channels = self._reaching[layer - 1]
-        down, given = _strided(channels), 2 * channels
+        down, given = _make_strided(channels), 2 * channels
         pool: nn.Module | None = None
         name: str | None = None
         if choice is not None:
@@ -100,7 +100,7 @@ class CNN(nn.Module):
                 mixing = ChannelMixing(channels, given, components)
                 down, name = MixingPool(choice.pooling, mixing), f"{name}.pool"
             else:
-                down, pool = _strided(channels, stride=1), choice.pooling
+                down, pool = _make_strided(channels, stride=1), choice.pooling
         self._reaching.append(given)
         setattr(self, f"down{layer}", down)
         setattr(self, f"pool{layer}", pool)
@@ -124,12 +124,12 @@ class CNN(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         """The logits (B, classes) of images (B, in_channels, H, W)."""
         maps = F.relu(self.stem(images))
-        maps = self._shrunk(maps, 1, self.down1, self.norm1, self.pool1)
-        maps = self._shrunk(maps, 2, self.down2, self.norm2, self.pool2)
-        maps = self._shrunk(maps, 3, self.down3, self.norm3, self.pool3)
+        maps = self._shrink(maps, 1, self.down1, self.norm1, self.pool1)
+        maps = self._shrink(maps, 2, self.down2, self.norm2, self.pool2)
+        maps = self._shrink(maps, 3, self.down3, self.norm3, self.pool3)
         return self.head(maps.mean((2, 3)))
 
-    def _shrunk(
+    def _shrink(
         self, maps: Tensor, layer: int, down: nn.Module, norm: nn.Module, pool: nn.Module | None
     ) -> Tensor:
         maps = down(maps)
@@ -140,5 +140,5 @@ class CNN(nn.Module):
         return pool(F.relu(norm(maps)))
 
 
-def _strided(channels: int, stride: int = 2) -> nn.Module:
+def _make_strided(channels: int, stride: int = 2) -> nn.Module:
     return nn.Conv2d(channels, 2 * channels, 3, stride, padding=1, bias=False)

@@ -95,23 +95,23 @@ class PreActBlock(nn.Module):
         main = self.conv1(active)
         chosen: tuple[Tensor, ...] = ()
         if self.form == "after" and self.main_pool is not None:
-            chosen = self._chosen(main)
+            chosen = self._choose_phases(main)
             main = self.main_pool(main, *chosen)
         shortcut = main if self.shares_pooled_map else None
         main = F.relu(self.norm2(main))
         if self.form == "after-activation" and self.main_pool is not None:
-            chosen = self._chosen(main)
+            chosen = self._choose_phases(main)
             main = self.main_pool(main, *chosen)
         main = self.conv2(main)
         if shortcut is None:
-            shortcut = maps if self.shortcut is None else self._short(active, chosen)
+            shortcut = maps if self.shortcut is None else self._run_shortcut(active, chosen)
         return main + shortcut
 
-    def _chosen(self, maps: Tensor) -> tuple[Tensor, ...]:
+    def _choose_phases(self, maps: Tensor) -> tuple[Tensor, ...]:
         """What the main path's pooling keeps, for both paths; nothing where none chooses."""
         return (self.main_pool.choose(maps),) if self.shares_choice else ()  # type: ignore[union-attr, operator]
 
-    def _short(self, active: Tensor, chosen: tuple[Tensor, ...]) -> Tensor:
+    def _run_shortcut(self, active: Tensor, chosen: tuple[Tensor, ...]) -> Tensor:
         assert self.shortcut is not None, "asked for only where there is one"
         if self.shortcut_pool is not None:
             active = self.shortcut_pool(active, *chosen)
@@ -164,17 +164,20 @@ class PreActResNet18(nn.Module):
         # All of them before anything is built.
         components = {layer: self._count_components(each) for layer, each in choices.items()}
         self.pooling_modules = tuple(
-            name for choice in choices.values() for name in _names_in(choice)
+            name for choice in choices.values() for name in _list_names_in(choice)
         )
         self.stem = nn.Conv2d(in_channels, width, 3, padding=1, bias=False)
         self.layer1 = nn.Sequential(PreActBlock(width, width), PreActBlock(width, width))
         self.layer2, self.layer3, self.layer4 = (
-            self._stage(layer, choices.get(layer), components.get(layer, 1)) for layer in LAYERS
+            self._make_stage(layer, choices.get(layer), components.get(layer, 1))
+            for layer in LAYERS
         )
         self.norm = nn.BatchNorm2d(8 * width) if final_norm else None
         self.head = nn.Linear(8 * width, classes)
 
-    def _stage(self, layer: int, choice: PoolingChoice | None, components: int) -> nn.Sequential:
+    def _make_stage(
+        self, layer: int, choice: PoolingChoice | None, components: int
+    ) -> nn.Sequential:
         """The two blocks of which the first halves its maps."""
         inputs = channels = self.width * 2 ** (layer - 1)
         if choice is not None and choice.placement == "before":
@@ -234,7 +237,7 @@ class PreActResNet18(nn.Module):
         return self.head(maps.mean((2, 3)))
 
 
-def _names_in(choice: PoolingChoice) -> list[str]:
+def _list_names_in(choice: PoolingChoice) -> list[str]:
     """What the poolings of a choice are called in the network."""
     block = f"layer{choice.layer + 1}.0"
     if choice.form == "replace":

@@ -85,7 +85,7 @@ def count_components(pooling: nn.Module, site: PoolingSite, any_number: bool) ->
     """
     given = (1, site.channels, *site.in_shape)
     wanted = (1, site.components * site.channels, *site.out_shape)
-    got = _dry_run(pooling, site.layer, given)
+    got = _probe_shape(pooling, site.layer, given)
     whole = len(got) == 4 and got[1] % site.channels == 0
     if got[2:] != wanted[2:] or not whole or (got[1] != wanted[1] and not any_number):
         raise ValueError(
@@ -96,7 +96,7 @@ def count_components(pooling: nn.Module, site: PoolingSite, any_number: bool) ->
     return got[1] // site.channels
 
 
-def _dry_run(pooling: nn.Module, layer: int, shape: tuple[int, ...]) -> tuple[int, ...]:
+def _probe_shape(pooling: nn.Module, layer: int, shape: tuple[int, ...]) -> tuple[int, ...]:
     if not isinstance(pooling, nn.Module):
         raise ValueError(f"poolings[{layer}]: got {type(pooling).__name__}, wanted an nn.Module")
     # A copy, since a forward pass may change what a module remembers.

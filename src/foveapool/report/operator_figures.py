@@ -62,13 +62,13 @@ def operator_figure(
     dots mark what is negative, for those who see no colors. Ticks at the frame point to the place
     on which a map is centered; of a layer, the usual one of the mode it was fitted for.
     """
-    height, across = _map_shape(operator)
-    rows, columns = _places(operator, positions)
+    height, across = _get_map_shape(operator)
+    rows, columns = _choose_places(operator, positions)
     whole = operator.dense_weight() if isinstance(operator, LinearPool2d) else operator.weight
-    shown = _over_maps(whole, operator)[:, rows][:, :, columns]
+    shown = _lay_over_maps(whole, operator)[:, rows][:, :, columns]
     shown = shown.reshape(*shown.shape[:3], height, across)
     limit = float(np.quantile(np.abs(shown), 0.995)) or 1.0
-    middle = centers(operator.in_shape, operator.out_shape, _center(operator))
+    middle = centers(operator.in_shape, operator.out_shape, _get_center(operator))
     middle = middle.reshape(*operator.out_shape, 2) - 1
 
     blocks = min(operator.components, 2)
@@ -87,15 +87,15 @@ def operator_figure(
             for j, n in enumerate(columns):
                 corner = (left + j * (panel + _GAP), top + _HEAD + i * (tall + _GAP))
                 axes = without_ticks(axes_at(figure, *corner, panel, tall))
-                _heat_map(axes, shown[component, i, j], limit)
+                _draw_heat_map(axes, shown[component, i, j], limit)
                 y, x = middle[m, n].tolist()
                 axes.set(xticks=[x], yticks=[y], xticklabels=[], yticklabels=[])
                 axes.tick_params(direction="in", length=2.5, width=0.6, top=True, right=True)
-    _scale(figure, width, lines * block[1] + 0.04, limit)
+    _draw_scale(figure, width, lines * block[1] + 0.04, limit)
     return figure
 
 
-def _heat_map(axes: Axes, weights: np.ndarray, limit: float) -> None:
+def _draw_heat_map(axes: Axes, weights: np.ndarray, limit: float) -> None:
     axes.imshow(weights, cmap=signed_colors(), vmin=-limit, vmax=limit)
     y, x = np.nonzero(weights < -STIPPLED * limit)
     across = axes.get_position().width * axes.get_figure().get_size_inches()[0]  # type: ignore[union-attr]
@@ -103,7 +103,7 @@ def _heat_map(axes: Axes, weights: np.ndarray, limit: float) -> None:
     axes.plot(x, y, "o", color="black", markersize=dot, markeredgewidth=0)
 
 
-def _scale(figure: Figure, width: float, top: float, limit: float) -> None:
+def _draw_scale(figure: Figure, width: float, top: float, limit: float) -> None:
     """The common scale; dots where they are on the maps."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
@@ -127,8 +127,10 @@ def eigenvalue_figure(operator: PoolingOperator, width: float = COLUMN) -> Figur
     """
     from matplotlib.colors import LogNorm, Normalize
 
-    _map_shape(operator)
-    values, gaps = (_over_maps(each, operator) for each in (operator.eigenvalues, operator.gaps))
+    _get_map_shape(operator)
+    values, gaps = (
+        _lay_over_maps(each, operator) for each in (operator.eigenvalues, operator.gaps)
+    )
     positive = gaps[gaps > 0] if (gaps > 0).any() else np.ones(1)
     count, room = operator.components, width - 2 * _MARGIN - 0.55
     panel = min((room + _GAP) / count - _GAP, room / 2)
@@ -157,13 +159,13 @@ def eigenvalue_figure(operator: PoolingOperator, width: float = COLUMN) -> Figur
     return figure
 
 
-def _center(operator: PoolingOperator | LinearPool2d) -> Center:
+def _get_center(operator: PoolingOperator | LinearPool2d) -> Center:
     if isinstance(operator, PoolingOperator):
         return operator.settings.center
     return default_center(operator.fitted_for)
 
 
-def _map_shape(operator: PoolingOperator | LinearPool2d) -> tuple[int, int]:
+def _get_map_shape(operator: PoolingOperator | LinearPool2d) -> tuple[int, int]:
     """Height and width of the input map; refuses maps that are no pictures."""
     if len(operator.in_shape) != 2:
         raise ValueError(
@@ -173,7 +175,7 @@ def _map_shape(operator: PoolingOperator | LinearPool2d) -> tuple[int, int]:
     return operator.in_shape[0], operator.in_shape[1]
 
 
-def _places(
+def _choose_places(
     operator: PoolingOperator | LinearPool2d, positions: int | tuple[int, int] | None
 ) -> tuple[list[int], list[int]]:
     if positions is None:
@@ -188,7 +190,7 @@ def _places(
     return spread(down, counts[0]), spread(across, counts[1])
 
 
-def _over_maps(values: Tensor, operator: PoolingOperator | LinearPool2d) -> np.ndarray:
+def _lay_over_maps(values: Tensor, operator: PoolingOperator | LinearPool2d) -> np.ndarray:
     """(k, M, ...) as (k, H', W', ...)."""
     array = values.detach().cpu().double().numpy()  # NumPy has no bfloat16
     return array.reshape(len(array), *operator.out_shape, *array.shape[2:])
@@ -279,8 +281,8 @@ def feature_map_figure(
     classes = pooled[0].labels[:MOST_CLASSES]
     if classes[-1] >= len(names):
         raise ValueError(f"names: got {len(names)}, wanted one for each class up to {classes[-1]}")
-    shown = [_shortened(names[label]) for label in classes]
-    room = 0.08 + max(map(_length, shown))
+    shown = [_shorten(names[label]) for label in classes]
+    room = 0.08 + max(map(_measure_text, shown))
     block = (width - room - _BETWEEN - 2 * _MAP_GAP) / 2
     cell = block / (count + 1) - _MAP_GAP
     tall = max(cell * maps.shape[2] / maps.shape[3] for maps in (default, learned))
@@ -311,28 +313,28 @@ def feature_map_figure(
         figure.colorbar(image, cax=scale, orientation="horizontal")
         scale.set_xticks([low, high], [f"{low:.2g}", f"{high:.2g}"])
         tidy_axes(scale, grid=False)
-        for number, text in enumerate(_told(found)):
+        for number, text in enumerate(_describe_maps(found)):
             write_at(figure, left, bottom + 0.4 + 0.12 * number, text, fontsize=SMALL)
     return figure
 
 
-def _length(text: str) -> float:
+def _measure_text(text: str) -> float:
     """How long a text of small letters is, inches."""
     from matplotlib.textpath import TextPath
 
     return TextPath((0, 0), text, size=SMALL).get_extents().x1 / 72
 
 
-def _shortened(name: str) -> str:
-    if _length(name) <= _NAMES:
+def _shorten(name: str) -> str:
+    if _measure_text(name) <= _NAMES:
         return name
     name = name[:30]  # more than fit, and few enough to try one after the other
-    while _length(f"{name}...") > _NAMES:
+    while _measure_text(f"{name}...") > _NAMES:
         name = name[:-1]
     return f"{name}..."
 
 
-def _told(maps: ClassMaps) -> tuple[str, ...]:
+def _describe_maps(maps: ClassMaps) -> tuple[str, ...]:
     """The figures under a block of maps."""
     total = (maps.within + maps.between) or 1.0
     ratio = maps.between / maps.within if maps.within else float("inf")
@@ -354,7 +356,7 @@ def radius_figure(sweeps: Sweeps, width: float = COLUMN) -> Figure:
     `sweeps` maps a layer's name to its operators. Lines are means over the output places, bands
     reach from the narrowest row to the widest.
     """
-    figure = _against_alpha(sweeps, PoolingOperator.radius, width)
+    figure = _draw_against_alpha(sweeps, PoolingOperator.radius, width)
     figure.axes[0].set_ylabel("radius of a row, pixels")
     return figure
 
@@ -366,7 +368,7 @@ def separability_figure(sweeps: Sweeps, width: float = COLUMN) -> Figure:
     Drawn as `radius_figure` is; the level 1 is the mean of average pooling itself. A line below it
     is a map that separates the classes less than averages do, on the images of the fit.
     """
-    figure = _against_alpha(sweeps, PoolingOperator.gain, width)
+    figure = _draw_against_alpha(sweeps, PoolingOperator.gain, width)
     for axes in figure.axes:
         axes.axhline(1.0, color="0.4", linewidth=0.8, linestyle=(0, (6, 2)), zorder=0)
     value_axis(figure.axes)
@@ -374,7 +376,7 @@ def separability_figure(sweeps: Sweeps, width: float = COLUMN) -> Figure:
     return figure
 
 
-def _against_alpha(
+def _draw_against_alpha(
     sweeps: Sweeps, measure: Callable[[PoolingOperator], Tensor], width: float
 ) -> Figure:
     """Means over the places of `measure` (k, M), within bands from the least to the largest."""

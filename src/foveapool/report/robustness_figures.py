@@ -103,11 +103,15 @@ def read_ratios(rows: Iterable[Row], what: str = CE) -> dict[str, dict[str, floa
     A network is called by its pooling and by what else tells it from the others.
     """
     own = [row for row in distinct_rows(rows) if row.metric.startswith(f"{what}, ")]
-    varies = [len(set(words)) > 1 for words in zip(*map(_words, own), strict=True)]
+    varies = [len(set(words)) > 1 for words in zip(*map(_describe_choices, own), strict=True)]
 
     def name(row: Row) -> str:
         pooling = label_cell("pooling", row.pooling)
-        told = [w for w, told in zip(_words(row), varies, strict=True) if told or w == pooling]
+        told = [
+            w
+            for w, told in zip(_describe_choices(row), varies, strict=True)
+            if told or w == pooling
+        ]
         return ", ".join(filter(None, told))
 
     found: dict[str, dict[str, float]] = {}
@@ -116,7 +120,7 @@ def read_ratios(rows: Iterable[Row], what: str = CE) -> dict[str, dict[str, floa
     return found
 
 
-def _words(row: Row) -> tuple[str, ...]:
+def _describe_choices(row: Row) -> tuple[str, ...]:
     """A row's setting, a word for each of its choices."""
     return (
         label_cell("network", row.network),

@@ -71,7 +71,7 @@ def alpha_figure(rows: Iterable[Row], metric: str | None = None, width: float = 
     panels: dict[tuple[str, ...], list[Row]] = {}
     for row in own:
         if row.pooling != BASELINE and last_alpha(row) is not None:
-            panels.setdefault(_panel(row), []).append(row)
+            panels.setdefault(_get_panel(row), []).append(row)
     panels = {key: rows for key, rows in panels.items() if len({last_alpha(r) for r in rows}) > 1}
     if not panels:
         raise ValueError(
@@ -79,19 +79,22 @@ def alpha_figure(rows: Iterable[Row], metric: str | None = None, width: float = 
             "count), wanted a search or a study over alpha"
         )
     drawable = {row: where(row) for rows in panels.values() for row in rows}
-    layer_names = apart(drawable, lambda row: (_panel(row), last_norm(row), last_alpha(row)))
+    layer_names = apart(drawable, lambda row: (_get_panel(row), last_norm(row), last_alpha(row)))
 
     def drawn(axes: Axes, rows: Sequence[Row]) -> None:
-        full, series = max(map(_thoroughness, rows)), _by_layer_and_norm(rows, layer_names)
+        full, series = (
+            max(map(_rank_thoroughness, rows)),
+            _group_by_layer_and_norm(rows, layer_names),
+        )
         for each in series:
             _draw(axes, each, full)
-        if any(_thoroughness(row) < full for each in series for row in each.rows.values()):
+        if any(_rank_thoroughness(row) < full for each in series for row in each.rows.values()):
             hollow: dict[str, Any] = {"marker": "o", "color": "black", "markerfacecolor": "white"}
             axes.errorbar([], [], label="first look only", linestyle="none", **hollow)
         log_axis(axes, [alpha for each in series for alpha in each.rows], "alpha")
-        _levels(axes, rows[0], own)
+        _draw_levels(axes, rows[0], own)
 
-    return _panels(panels, drawn, own[0].metric, width)
+    return _draw_panels(panels, drawn, own[0].metric, width)
 
 
 @with_style
@@ -106,7 +109,9 @@ def images_figure(
     own = distinct_rows(select_metric(rows, ERROR))
     panels: dict[tuple[str, ...], list[Row]] = {}
     for row in own:
-        panels.setdefault((_network(row), label_cell("data", parse_share(row)[0])), []).append(row)
+        panels.setdefault(
+            (_label_network(row), label_cell("data", parse_share(row)[0])), []
+        ).append(row)
     panels = {key: rows for key, rows in panels.items() if len({parse_share(r) for r in rows}) > 1}
     if not panels:
         raise ValueError(
@@ -114,13 +119,13 @@ def images_figure(
             "those of 'svhn, 5 %' and 'svhn'"
         )
     counted = totals or {}
-    names = list(dict.fromkeys(n for rows in panels.values() for n in _names(rows).values()))
+    names = list(dict.fromkeys(n for rows in panels.values() for n in _name_rows(rows).values()))
 
     def drawn(axes: Axes, rows: Sequence[Row]) -> None:
         total = counted.get(parse_share(rows[0])[0])
         scale = 1.0 if total is None else total / 100
         series: dict[str, dict[float, Row]] = {}
-        for row, name in _names(rows).items():
+        for row, name in _name_rows(rows).items():
             at = scale * parse_share(row)[1]
             series.setdefault(name, {})[at if total is None else round(at)] = row
         for name, points in series.items():
@@ -129,7 +134,7 @@ def images_figure(
         log_axis(axes, [x for points in series.values() for x in points], label)
 
     # Errors fall by about the same factor with each doubling: no line is to hide at the bottom.
-    figure = _panels(panels, drawn, ERROR, width, height=2.4)
+    figure = _draw_panels(panels, drawn, ERROR, width, height=2.4)
     value_axis(figure.axes)
     return figure
 
@@ -149,22 +154,29 @@ def select_metric(rows: Iterable[Row], metric: str | None) -> list[Row]:
     return own
 
 
-def _panel(row: Row) -> tuple[str, ...]:
-    return (*_without_unit(row), alpha_unit(row))
+def _get_panel(row: Row) -> tuple[str, ...]:
+    return (*_get_panel_without_unit(row), alpha_unit(row))
 
 
-def _without_unit(row: Row) -> tuple[str, ...]:
+def _get_panel_without_unit(row: Row) -> tuple[str, ...]:
     """A panel, but for the unit of alpha: "auto" has none."""
-    return (_network(row), _data(row), _pooling(row), row.placement, form(row), components(row))
+    return (
+        _label_network(row),
+        _label_data(row),
+        _label_pooling(row),
+        row.placement,
+        form(row),
+        components(row),
+    )
 
 
-def _by_layer_and_norm(rows: Sequence[Row], names: Mapping[Row, str]) -> list[_Series]:
+def _group_by_layer_and_norm(rows: Sequence[Row], names: Mapping[Row, str]) -> list[_Series]:
     found, layers = [], sorted(set(names.values()))
     for norm, layer in product(_NORMS, layers):
         own = [row for row in rows if (last_norm(row), names[row]) == (norm, layer)]
         points: dict[float, Row] = {}
         # Of the looks that a search took at one setting the longest counts.
-        for row in sorted(own, key=_thoroughness):
+        for row in sorted(own, key=_rank_thoroughness):
             alpha = last_alpha(row)
             if alpha is not None:
                 points[alpha] = row
@@ -179,7 +191,7 @@ def _by_layer_and_norm(rows: Sequence[Row], names: Mapping[Row, str]) -> list[_S
     return found
 
 
-def _thoroughness(row: Row) -> tuple[int, int]:
+def _rank_thoroughness(row: Row) -> tuple[int, int]:
     """How long and how often it was tried: a search's first look is a brief one."""
     return int(row.epochs or 0), row.n
 
@@ -190,32 +202,35 @@ def _draw(axes: Axes, series: _Series, full: tuple[int, int] | None = None) -> N
     x, y = [at for at, _ in points], [row.mean for _, row in points]
     spread = [0.0 if math.isnan(row.std) else row.std for _, row in points]
     axes.errorbar(x, y, spread, label=series.name, capsize=1.5, elinewidth=0.6, **series.look)
-    brief = [(at, row.mean) for at, row in points if full and _thoroughness(row) < full]
+    brief = [(at, row.mean) for at, row in points if full and _rank_thoroughness(row) < full]
     if brief:
         look = {**series.look, "linestyle": "none", "markerfacecolor": "white"}
         axes.plot(*zip(*brief, strict=True), zorder=3, **look)
 
 
-def _levels(axes: Axes, like: Row, rows: Sequence[Row]) -> None:
+def _draw_levels(axes: Axes, like: Row, rows: Sequence[Row]) -> None:
     """Horizontal lines at the baseline's error and at those of alphas chosen by the fit."""
     for row in rows:
         same = (row.network, row.data) == (like.network, like.data)
         if same and row.pooling == BASELINE:
             axes.axhline(row.mean, color="0.4", linestyle=(0, (6, 2)), label=POOLINGS[BASELINE])
-        elif _without_unit(row) == _without_unit(like) and row.alpha.split(", ")[-1] == "auto":
+        elif (
+            _get_panel_without_unit(row) == _get_panel_without_unit(like)
+            and row.alpha.split(", ")[-1] == "auto"
+        ):
             name = f"layer {where(row)}, {last_norm(row)}, auto"
             axes.axhline(row.mean, color="0.6", linestyle=(0, (2, 2)), label=name)
 
 
-def _network(row: Row) -> str:
+def _label_network(row: Row) -> str:
     return label_cell("network", row.network)
 
 
-def _data(row: Row) -> str:
+def _label_data(row: Row) -> str:
     return label_cell("data", row.data)
 
 
-def _pooling(row: Row) -> str:
+def _label_pooling(row: Row) -> str:
     return label_cell("pooling", row.pooling)
 
 
@@ -229,7 +244,7 @@ def parse_share(row: Row) -> tuple[str, float]:
     return (found["name"], float(found["percent"])) if found else (row.data, 100.0)
 
 
-def _names(rows: Sequence[Row]) -> dict[Row, str]:
+def _name_rows(rows: Sequence[Row]) -> dict[Row, str]:
     """The pooling of each row, with its setting where one pooling was tried in several at once."""
     at_once: dict[tuple[str, tuple[str, float]], list[Row]] = {}
     for row in rows:
@@ -238,28 +253,28 @@ def _names(rows: Sequence[Row]) -> dict[Row, str]:
     varies = {
         (pooling, number)
         for (pooling, _), own in at_once.items()
-        for number, words in enumerate(zip(*map(_rarely_told, own), strict=True))
+        for number, words in enumerate(zip(*map(_list_rarely_told, own), strict=True))
         if len(set(words)) > 1
     }
 
     def name(row: Row) -> str:
         if row.pooling not in several:
-            return _pooling(row)
+            return _label_pooling(row)
         words = [row.layer and f"layer {row.layer}", row.alpha and f"alpha {row.alpha}", row.norm]
-        others = enumerate(_rarely_told(row))
+        others = enumerate(_list_rarely_told(row))
         words += [word for number, word in others if (row.pooling, number) in varies]
-        return ", ".join([_pooling(row), *filter(None, words)])
+        return ", ".join([_label_pooling(row), *filter(None, words)])
 
     return apart({row: name(row) for row in rows}, parse_share)
 
 
-def _rarely_told(row: Row) -> tuple[str, ...]:
+def _list_rarely_told(row: Row) -> tuple[str, ...]:
     """What has to be in a name only where it differs."""
     batch = row.batch and f"batch {row.batch}"
     return row.placement, form(row), components(row), row.epochs and f"{row.epochs} epochs", batch
 
 
-def _panels(
+def _draw_panels(
     panels: Mapping[tuple[str, ...], Sequence[Row]],
     draw: Callable[[Axes, Sequence[Row]], None],
     metric: str,
@@ -306,7 +321,7 @@ def poolings_figure(rows: Iterable[Row], width: float = COLUMN) -> Figure:
     panels: dict[tuple[str, ...], list[Row]] = {}
     for row in own:
         if row.pooling != BASELINE:
-            panels.setdefault((*_training(row), row.placement), []).append(row)
+            panels.setdefault((*_describe_training(row), row.placement), []).append(row)
     if not panels:
         raise ValueError(
             f"rows: got no pooling beside the baseline among {len(own)} of {ERROR!r}, wanted a "
@@ -314,13 +329,13 @@ def poolings_figure(rows: Iterable[Row], width: float = COLUMN) -> Figure:
         )
     panels = dict(sorted(panels.items()))
     layers = sorted({row.layer for rows in panels.values() for row in rows})
-    lines = [_lines(rows) for rows in panels.values()]
+    lines = [_group_lines(rows) for rows in panels.values()]
     counts = [len(each) for each in lines]
     figure = new_figure(width, 0.35 + 0.4 * len(panels) + _LINE * sum(counts))
     every = figure.subplots(len(panels), 1, squeeze=False, height_ratios=counts)[:, 0]
     for axes, title, key, named in zip(every, panel_titles(panels), panels, lines, strict=True):
         _draw_lines(tidy_axes(axes), named, layers)
-        levels = [row.mean for row in baselines if _training(row) == key[:-1]]
+        levels = [row.mean for row in baselines if _describe_training(row) == key[:-1]]
         for number, level in enumerate(levels):
             name = None if number else POOLINGS[BASELINE]
             axes.axvline(level, color="0.4", linestyle=(0, (6, 2)), label=name)
@@ -331,13 +346,13 @@ def poolings_figure(rows: Iterable[Row], width: float = COLUMN) -> Figure:
     return figure
 
 
-def _training(row: Row) -> tuple[str, ...]:
+def _describe_training(row: Row) -> tuple[str, ...]:
     """What a pooling shares with the baseline that it is to be compared with."""
     epochs = row.epochs and f"{row.epochs} epochs"
-    return _network(row), _data(row), epochs, row.batch and f"batch {row.batch}"
+    return _label_network(row), _label_data(row), epochs, row.batch and f"batch {row.batch}"
 
 
-def _lines(rows: Sequence[Row]) -> dict[str, list[Row]]:
+def _group_lines(rows: Sequence[Row]) -> dict[str, list[Row]]:
     """The rows by the pooling's name, the one with the lowest error first.
 
     A name has those choices that differ between the rows of its pooling.
@@ -350,7 +365,7 @@ def _lines(rows: Sequence[Row]) -> dict[str, list[Row]]:
             for choice, words in _CHOICES.items()
             if len({getattr(each, choice) for each in like}) > 1
         ]
-        found.setdefault(", ".join([_pooling(row), *filter(None, told)]), []).append(row)
+        found.setdefault(", ".join([_label_pooling(row), *filter(None, told)]), []).append(row)
     return found
 
 
@@ -396,9 +411,11 @@ def curves_figure(curves: Iterable[Curve], width: float = COLUMN) -> Figure:
     figure = new_figure(width, 1.1 * width)
     loss, error = figure.subplots(2, 1, sharex=True)
     for number, (label, trainings) in enumerate(named.items()):
-        _draw_curves(loss, label, [_points(each.epochs, each.losses) for each in trainings], number)
         _draw_curves(
-            error, label, [_points(each.epochs, each.errors) for each in trainings], number
+            loss, label, [_drop_gaps(each.epochs, each.losses) for each in trainings], number
+        )
+        _draw_curves(
+            error, label, [_drop_gaps(each.epochs, each.errors) for each in trainings], number
         )
     value_axis([loss])
     error.xaxis.get_major_locator().set_params(integer=True)
@@ -410,7 +427,7 @@ def curves_figure(curves: Iterable[Curve], width: float = COLUMN) -> Figure:
     return figure
 
 
-def _points(epochs: Sequence[int], values: Sequence[float | None]) -> dict[int, float]:
+def _drop_gaps(epochs: Sequence[int], values: Sequence[float | None]) -> dict[int, float]:
     pairs = zip(epochs, values, strict=True)
     return {epoch: value for epoch, value in pairs if value is not None}
 

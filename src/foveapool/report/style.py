@@ -134,7 +134,7 @@ def log_axis(axes: Axes, values: Sequence[float], label: str) -> None:
     ticks = sorted(set(values))
     # Widths are known only when all is drawn: this is the panel's share less the y-axis and, at
     # both ends, matplotlib's margins, a twentieth of what the ticks span.
-    inches = (_panel_width(axes) - _Y_AXIS) / 1.1
+    inches = (_measure_panel_width(axes) - _Y_AXIS) / 1.1
     span = math.log(ticks[-1] / ticks[0])
 
     def apart(low: float, high: float) -> bool:
@@ -151,7 +151,7 @@ def log_axis(axes: Axes, values: Sequence[float], label: str) -> None:
     axes.set_xlabel(label)
 
 
-def _panel_width(axes: Axes) -> float:
+def _measure_panel_width(axes: Axes) -> float:
     """Inches of the figure for each of the panels that stand side by side."""
     figure, place = axes.get_figure(root=True), axes.get_subplotspec()
     assert figure is not None and place is not None

@@ -58,11 +58,11 @@ def latest_rows(rows: Iterable[Row]) -> list[Row]:
     return [
         row
         for row in found.values()
-        if not row.metric.startswith(_PAIRED) or _still_true(row, found)
+        if not row.metric.startswith(_PAIRED) or _is_still_true(row, found)
     ]
 
 
-def _still_true(row: Row, found: Mapping[Key, Row]) -> bool:
+def _is_still_true(row: Row, found: Mapping[Key, Row]) -> bool:
     """Whether a difference, its p or a ratio is of the errors found; untold, it may be."""
     nowhere = replace(row, layer="", placement="", form="", alpha="", norm="", components="")
     plain = setting_key(replace(nowhere, pooling=BASELINE))
@@ -193,13 +193,13 @@ def error_table(rows: Iterable[Row], first: Sequence[str] = ()) -> Table:
     return Table((*first, *CHOICES, "error %", *more), tuple(lines))
 
 
-def _by_stage(row: Row) -> tuple[str, int, int, float]:
+def _order_by_stage(row: Row) -> tuple[str, int, int, float]:
     return row.study, -int(row.epochs or 0), -row.n, row.mean
 
 
 def selection_table(rows: Iterable[Row]) -> Table:
     """Every setting that a search looked at, the best first."""
-    ordered = sorted(latest_rows(rows), key=_by_stage)
+    ordered = sorted(latest_rows(rows), key=_order_by_stage)
     columns = CHOICES[2:]  # behind network and data, which a search has one of
     lines = [
         (
@@ -301,7 +301,7 @@ def ranking_table(rows: Iterable[Row]) -> Table:
                 (
                     *(label_column(row, name) for name in CHOICES),
                     format_spread(row.mean, row.std),
-                    *_behind(row, ranked[0]),
+                    *_compare_with_best(row, ranked[0]),
                     str(row.n),
                     "-" if size is None else f"{size / 1e6:.3f}",
                     row.study,
@@ -311,7 +311,7 @@ def ranking_table(rows: Iterable[Row]) -> Table:
     return Table((*CHOICES, *more), tuple(lines))
 
 
-def _behind(row: Row, best: Row) -> tuple[str, str]:
+def _compare_with_best(row: Row, best: Row) -> tuple[str, str]:
     """The paired difference and its p, or what stands for two rows that are no pairs."""
     if row is best or len(index_by_seed(row).keys() & index_by_seed(best).keys()) < 2:
         return "-", "-"

@@ -266,22 +266,22 @@ class OnDisk:
             self.perturbations = set_folder(folder, PERTURBATIONS_END)
         for name in corruptions:
             for severity in severities:
-                self._corruption(name, severity)
+                self._open_corruption(name, severity)
         for name in perturbations:
-            self._perturbation(name)
+            self._open_perturbation(name)
 
     def corrupted(self, name: str, severity: int) -> Iterator[Tensor]:
         """All images at one severity, uint8 (N, H, W, 3), some at a time."""
-        return _split_array(self._corruption(name, severity))
+        return _split_array(self._open_corruption(name, severity))
 
     def perturbed(self, name: str) -> Iterator[Tensor]:
         """The sequences of all images, uint8 (N, frames, H, W, 3), some at a time."""
-        return _split_array(self._perturbation(name))
+        return _split_array(self._open_perturbation(name))
 
-    def _corruption(self, name: str, severity: int) -> np.ndarray:
+    def _open_corruption(self, name: str, severity: int) -> np.ndarray:
         return open_corruption(self.corruptions, name, severity, len(self.labels))
 
-    def _perturbation(self, name: str) -> np.ndarray:
+    def _open_perturbation(self, name: str) -> np.ndarray:
         frames = PERTURBATIONS[name].frames
         return open_perturbation(self.perturbations, name, frames, len(self.labels))
 

@@ -114,7 +114,7 @@ def _shift(padded: Tensor, reach: int, down: int, right: int) -> Tensor:
     return padded[:, reach + down :, reach + right :][:, :rows, :columns]
 
 
-def _surround(layers: Tensor, reach: int, value: float) -> Tensor:
+def _pad_with(layers: Tensor, reach: int, value: float) -> Tensor:
     return functional.pad(layers, (reach,) * 4, value=value)
 
 
@@ -129,7 +129,7 @@ def canny(levels: Tensor, low: int, high: int) -> Tensor:
     across, along = right - left, below - above
     size = across.abs() + along.abs()
 
-    around = _surround(size, 1, 0)
+    around = _pad_with(size, 1, 0)
     flat, steep = across.abs() * _TAN, along.abs() << 15
     horizontal = steep < flat
     vertical = steep > flat + (across.abs() << 16)
@@ -170,7 +170,7 @@ def measure_distance_to(edges: Tensor, cap: int) -> Tensor:
         for sign_y, sign_x in signs
     }
     while True:
-        padded = _surround(distance, 2, cap)
+        padded = _pad_with(distance, 2, cap)
         nearer = distance
         for (y, x), cost in moves.items():
             nearer = torch.minimum(nearer, _shift(padded, 2, y, x) + cost)

@@ -41,15 +41,15 @@ def make_affine_sampling(move: Move, height: int, width: int, device: torch.devi
     The center lies half a pixel right of and below the middle, and a shear of s also compresses
     the rows by cos s: torchvision 0.2 did so, later ones do not.
     """
-    a, b, c, d, e, f = _inverse(move, (width * 0.5 + 0.5, height * 0.5 + 0.5))
-    y, x = _grid(height, width, 0.5, device)
+    a, b, c, d, e, f = _invert(move, (width * 0.5 + 0.5, height * 0.5 + 0.5))
+    y, x = _make_grid(height, width, 0.5, device)
     # In Pillow's order of operations: a last bit decides on which side of an edge a pixel falls.
     column, row = a * x + b * y + c, d * x + e * y + f
     inside = (column >= 0) & (column < width) & (row >= 0) & (row < height)
-    return _sampling(column - 0.5, row - 0.5, inside.expand(4, -1, -1))
+    return _make_sampling(column - 0.5, row - 0.5, inside.expand(4, -1, -1))
 
 
-def _inverse(move: Move, middle: tuple[float, float]) -> tuple[float, ...]:
+def _invert(move: Move, middle: tuple[float, float]) -> tuple[float, ...]:
     """The map from a place (x, y) of the frame to (a x + b y + c, d x + e y + f) of the picture."""
     angle, shear = math.radians(move.angle), math.radians(move.shear)
     determinant = math.cos(angle + shear) * math.cos(angle)
@@ -69,8 +69,8 @@ def make_tilt_sampling(
     The picture lies `depth` pixels behind the axes it turns about, and the eye as far before them
     as its diagonal is long. Neighbors outside count as black.
     """
-    inverse = torch.linalg.inv(_tilt(degrees, depth, height, width)).tolist()
-    y, x = _grid(height, width, 0.0, device)
+    inverse = torch.linalg.inv(_make_tilt_matrix(degrees, depth, height, width)).tolist()
+    y, x = _make_grid(height, width, 0.0, device)
     column, row, divisor = (a * x + b * y + c for a, b, c in inverse)
     # OpenCV rounds where it reads from to 1/32 of a pixel.
     column, row = ((32 / divisor * place).round() / 32 for place in (column, row))
@@ -80,10 +80,10 @@ def make_tilt_sampling(
         for i in (0, 1)
         for j in (0, 1)
     ]
-    return _sampling(column, row, torch.stack(inside))
+    return _make_sampling(column, row, torch.stack(inside))
 
 
-def _tilt(degrees: float, depth: float, height: int, width: int) -> Tensor:
+def _make_tilt_matrix(degrees: float, depth: float, height: int, width: int) -> Tensor:
     """The 3 x 3 matrix that takes places of the picture to places of the frame."""
     cos, sin = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
     distance = math.hypot(width, height)
@@ -99,13 +99,15 @@ def _tilt(degrees: float, depth: float, height: int, width: int) -> Tensor:
     return project @ (about_horizontal @ about_vertical @ lift + step_back)
 
 
-def _grid(height: int, width: int, offset: float, device: torch.device) -> tuple[Tensor, Tensor]:
+def _make_grid(
+    height: int, width: int, offset: float, device: torch.device
+) -> tuple[Tensor, Tensor]:
     """The places of the pixels, y (H, 1) and x (W,)."""
     y, x = (torch.arange(n, dtype=torch.float64, device=device) + offset for n in (height, width))
     return y[:, None], x
 
 
-def _sampling(column: Tensor, row: Tensor, inside: Tensor) -> Sampling:
+def _make_sampling(column: Tensor, row: Tensor, inside: Tensor) -> Sampling:
     """A sampling at these places (H, W), with a mask (4, H, W)."""
     height, width = column.shape
     left, top = column.floor(), row.floor()

@@ -301,12 +301,12 @@ def flip_probability(predictions: Values, noise: bool, difficulty: int = 1) -> f
 
 def top5_distance(scores: Values, noise: bool, difficulty: int = 1) -> float:
     """The mean of `top5_distances` over all compared frames of scores (V, F, K)."""
-    return _mean(top5_distances(_measure_changes("scores", scores, noise, difficulty)))
+    return _take_mean(top5_distances(_measure_changes("scores", scores, noise, difficulty)))
 
 
 def zipf_distance(scores: Values, noise: bool, difficulty: int = 1) -> float:
     """The mean of `zipf_distances` over all compared frames of scores (V, F, K)."""
-    return _mean(zipf_distances(_measure_changes("scores", scores, noise, difficulty)))
+    return _take_mean(zipf_distances(_measure_changes("scores", scores, noise, difficulty)))
 
 
 def flip_rates(values: Mapping[str, float], baseline: Mapping[str, float]) -> dict[str, float]:
@@ -348,23 +348,23 @@ class FlipTable:
 
     def mfp(self, names: Iterable[str] = ALL_PERTURBATIONS) -> float:
         """The mean flip probability."""
-        return average_over(self.flip_probability, self._files(names))
+        return average_over(self.flip_probability, self._list_files(names))
 
     def mfr(self, baseline: FlipTable, names: Iterable[str] = ALL_PERTURBATIONS) -> float:
         """The mean flip rate against a baseline."""
-        return self._mean_ratio(self.flip_probability, baseline.flip_probability, names)
+        return self._average_ratio(self.flip_probability, baseline.flip_probability, names)
 
     def mt5d(self, baseline: FlipTable, names: Iterable[str] = ALL_PERTURBATIONS) -> float:
         """The mean top-5 distance against a baseline."""
-        return self._mean_ratio(self.top5_distance, baseline.top5_distance, names)
+        return self._average_ratio(self.top5_distance, baseline.top5_distance, names)
 
-    def _files(self, names: Iterable[str]) -> list[str]:
+    def _list_files(self, names: Iterable[str]) -> list[str]:
         return [name_at_level(name, self.difficulty) for name in names]
 
-    def _mean_ratio(
+    def _average_ratio(
         self, values: Mapping[str, float], baseline: Mapping[str, float], names: Iterable[str]
     ) -> float:
-        files = self._files(names)
+        files = self._list_files(names)
         wanted = {name: values[name] for name in files if name in values}
         return average_over(flip_rates(wanted, baseline), files)
 
@@ -451,5 +451,5 @@ def _measure_changes(name: str, scores: Values, noise: bool, difficulty: int) ->
     return rank_changes(*_pair_frames(given, noise, difficulty))
 
 
-def _mean(values: Tensor) -> float:
+def _take_mean(values: Tensor) -> float:
     return float(values.sum(dtype=torch.float64)) / values.numel()

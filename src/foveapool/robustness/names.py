@@ -106,15 +106,17 @@ def corruption_names(asked: str | Iterable[str]) -> tuple[str, ...]:
     >>> corruption_names(["fog", "snow", "fog"])
     ('fog', 'snow')
     """
-    return _names("corruption", asked, {STANDARD: STANDARD_CORRUPTIONS, ALL: ALL_CORRUPTIONS})
+    return _expand_names(
+        "corruption", asked, {STANDARD: STANDARD_CORRUPTIONS, ALL: ALL_CORRUPTIONS}
+    )
 
 
 def perturbation_names(asked: str | Iterable[str]) -> tuple[str, ...]:
     """The names of "all" (14, the noises at three levels: 20 files), one name or several."""
-    return _names("perturbation", asked, {ALL: PERTURBATION_FILES})
+    return _expand_names("perturbation", asked, {ALL: PERTURBATION_FILES})
 
 
-def _names(
+def _expand_names(
     kind: str, asked: str | Iterable[str], words: dict[str, tuple[str, ...]]
 ) -> tuple[str, ...]:
     found: list[str] = []

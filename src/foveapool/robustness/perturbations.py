@@ -361,10 +361,10 @@ def iterate_perturbed(
         chunk = max(1, pixels // (images.shape[1] * images.shape[2]))
     if chunk < 1:
         raise ValueError(f"chunk: got {chunk}, wanted 1 image or more at a time")
-    return _chunks(images, PERTURBATIONS[name], seed, reproduce, chunk)
+    return _iterate_chunks(images, PERTURBATIONS[name], seed, reproduce, chunk)
 
 
-def _chunks(
+def _iterate_chunks(
     images: Tensor, perturbation: Perturbation, seed: int, reproduce: bool, chunk: int
 ) -> Iterator[Tensor]:
     options: dict[str, Any] = dict(perturbation.parameters)

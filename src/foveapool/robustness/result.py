@@ -25,7 +25,7 @@ from foveapool.robustness.names import (
 )
 
 
-def _no_flips() -> FlipTable:
+def _make_no_flips() -> FlipTable:
     return FlipTable({}, {}, {})
 
 
@@ -46,7 +46,7 @@ class RobustnessResult:
     """
 
     corruptions: CorruptionTable
-    perturbations: FlipTable = field(default_factory=_no_flips)
+    perturbations: FlipTable = field(default_factory=_make_no_flips)
     trials: int = 1
 
     def to_dict(self) -> dict[str, Any]:
@@ -140,7 +140,7 @@ def average_results(results: Sequence[RobustnessResult]) -> RobustnessResult:
         raise ValueError("results: got none, wanted those of one trial or more")
     if not all(result.perturbations.neighbor_flips for result in results):
         # Results of before these were counted have none; all else can be averaged.
-        results = [_without_neighbors(result) for result in results]
+        results = [_drop_neighbors(result) for result in results]
     first = results[0].figures().keys()
     for result in results[1:]:
         if different := first ^ result.figures().keys():
@@ -152,19 +152,19 @@ def average_results(results: Sequence[RobustnessResult]) -> RobustnessResult:
         raise ValueError("results: got flips at several difficulties, wanted those of one")
     weights = [result.trials for result in results]
     values = [result.to_dict() for result in results]
-    mean = {part: _mean([each[part] for each in values], weights) for part in values[0]}
+    mean = {part: _average([each[part] for each in values], weights) for part in values[0]}
     mean["perturbations"]["difficulty"] = results[0].perturbations.difficulty
     return RobustnessResult.from_dict({**mean, "trials": sum(weights)})
 
 
-def _without_neighbors(result: RobustnessResult) -> RobustnessResult:
+def _drop_neighbors(result: RobustnessResult) -> RobustnessResult:
     return replace(result, perturbations=replace(result.perturbations, neighbor_flips={}))
 
 
-def _mean(values: Sequence[Any], weights: Sequence[int]) -> Any:
+def _average(values: Sequence[Any], weights: Sequence[int]) -> Any:
     """The weighted mean of numbers, and of dicts of numbers however deep; None stays None."""
     if isinstance(values[0], dict):
-        return {key: _mean([each[key] for each in values], weights) for key in values[0]}
+        return {key: _average([each[key] for each in values], weights) for key in values[0]}
     if values[0] is None:
         return None
     return math.fsum(w * v for w, v in zip(weights, values, strict=True)) / sum(weights)

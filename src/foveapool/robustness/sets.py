@@ -56,7 +56,7 @@ def open_corruption(
     folder: str | os.PathLike[str], name: str, severity: int, count: int
 ) -> np.ndarray:
     """The `count` images of one severity, uint8 (count, H, W, 3), mapped from their file."""
-    there = _severities(folder)
+    there = _read_severities(folder)
     if severity not in there:
         raise ValueError(f"severity: got {severity!r}, wanted one of {there} in {folder}")
     path = array_path(folder, name)
@@ -78,7 +78,7 @@ def open_perturbation(
 def read_labels(folder: str | os.PathLike[str], count: int) -> Tensor:
     """The labels of the `count` images of a corrupted set, int64 (count,)."""
     path = array_path(folder, LABELS)
-    blocks = len(_severities(folder))
+    blocks = len(_read_severities(folder))
     array = _open_array(
         path, count * blocks, (), f"{blocks} times the labels of {count} images", "iu"
     )
@@ -123,7 +123,7 @@ def _open_array(
     return array
 
 
-def _severities(folder: str | os.PathLike[str]) -> tuple[int, ...]:
+def _read_severities(folder: str | os.PathLike[str]) -> tuple[int, ...]:
     """The severities whose blocks the files hold: all five unless the set says otherwise."""
     found = (read_generated(folder) or {}).get("severities", SEVERITIES)
     if not isinstance(found, (list, tuple)) or not set(map(str, found)) <= set(

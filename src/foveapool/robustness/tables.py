@@ -84,7 +84,9 @@ def summary_table(
     printed: Paper | None = None,
 ) -> Table:
     """The means and counts in which papers sum a network up."""
-    columns = {model: summarize_alone(result) for model, result in _models(ours, baseline, printed)}
+    columns = {
+        model: summarize_alone(result) for model, result in _list_models(ours, baseline, printed)
+    }
     if baseline is not None:
         columns[OURS] |= compare_with_baseline(ours, baseline)
     if printed is not None:
@@ -113,9 +115,9 @@ def corruption_table(
     severities = sorted({s for name in names for s in ours.corruptions.errors[name]})
     worked_out = () if printed is None else printed.reconstructed
     rows, notes = [], []
-    for model, result in _models(ours, baseline, printed):
+    for model, result in _list_models(ours, baseline, printed):
         for severity in severities:
-            cells = [_error(result, name, severity) for name in names]
+            cells = [_format_error(result, name, severity) for name in names]
             if all(cell == NONE for cell in cells):
                 continue
             if model == PAPER_BASELINE and severity in worked_out:
@@ -125,8 +127,8 @@ def corruption_table(
     if baseline is not None:
         ratios = corruption_ratios(ours, baseline)
         theirs = {} if printed is None else printed.ce
-        rows += _ratio_rows("CE", names, ratios, theirs)
-        notes.insert(0, _counts("CE", f"{group} corruptions", names, ratios, theirs))
+        rows += _make_ratio_rows("CE", names, ratios, theirs)
+        notes.insert(0, _count_claims("CE", f"{group} corruptions", names, ratios, theirs))
         if len(severities) < 5:
             listed = ", ".join(map(str, severities))
             notes.append(f"CE is over severity {listed} alone, not over all five.")
@@ -145,20 +147,22 @@ def perturbation_table(
 ) -> Table:
     """Flip probabilities, those of noises by level, and flip rates, as in Table 3."""
     rows, notes = [], []
-    models = _models(ours, baseline, printed)
+    models = _list_models(ours, baseline, printed)
     for model, result in models:
-        rows += _flip_rows(model, names, result.perturbations.flip_probability)
+        rows += _make_flip_rows(model, names, result.perturbations.flip_probability)
     if printed is not None:
         for model, result in models:
-            rows += _flip_rows(f"{model}, neighbors", names, result.perturbations.neighbor_flips)
+            rows += _make_flip_rows(
+                f"{model}, neighbors", names, result.perturbations.neighbor_flips
+            )
     if baseline is not None:
         ratios = perturbation_ratios(ours, baseline)
         theirs = {} if printed is None else printed.rate
-        rows += _ratio_rows("flip rate", names, ratios, theirs)
-        notes.append(_counts("flip rate", f"{group} perturbations", names, ratios, theirs))
+        rows += _make_ratio_rows("flip rate", names, ratios, theirs)
+        notes.append(_count_claims("flip rate", f"{group} perturbations", names, ratios, theirs))
         if printed is not None and baseline.perturbations.neighbor_flips:
             between = perturbation_ratios(ours, baseline, neighbors=True)
-            rows += _ratio_rows("flip rate, neighbors", names, between, {})
+            rows += _make_ratio_rows("flip rate, neighbors", names, between, {})
         if any(
             is_noise(name) and len(sum_levels(ours, name)) < len(NOISE_LEVELS) for name in names
         ):
@@ -171,7 +175,7 @@ def perturbation_table(
     return Table(header, tuple(rows), f"perturbations-{group}", title, tuple(notes))
 
 
-def _models(
+def _list_models(
     ours: RobustnessResult, baseline: RobustnessResult | None, printed: Paper | None
 ) -> list[tuple[str, RobustnessResult]]:
     """The models that a table has rows or columns of."""
@@ -182,12 +186,12 @@ def _models(
     return found
 
 
-def _error(result: RobustnessResult, name: str, severity: int) -> str:
+def _format_error(result: RobustnessResult, name: str, severity: int) -> str:
     error = result.corruptions.errors.get(name, {}).get(severity)
     return NONE if error is None else f"{100 * error:.1f}"
 
 
-def _flip_rows(
+def _make_flip_rows(
     model: str, names: Sequence[str], flips: Mapping[str, float]
 ) -> list[tuple[str, ...]]:
     """A row a level, of what there is."""
@@ -196,7 +200,7 @@ def _flip_rows(
         cells = [
             ""
             if level > 1 and not is_noise(name)
-            else _percent(flips.get(name_at_level(name, level)))
+            else _format_percent(flips.get(name_at_level(name, level)))
             for name in names
         ]
         if any(cell not in ("", NONE) for cell in cells):
@@ -204,11 +208,11 @@ def _flip_rows(
     return rows
 
 
-def _percent(share: float | None) -> str:
+def _format_percent(share: float | None) -> str:
     return NONE if share is None else f"{100 * share:.2f}"
 
 
-def _ratio_rows(
+def _make_ratio_rows(
     what: str, names: Sequence[str], ours: Mapping[str, float], printed: Mapping[str, float]
 ) -> list[tuple[str, ...]]:
     """The last rows of the paper's tables: ours, and as it prints them."""
@@ -220,7 +224,7 @@ def _ratio_rows(
     return rows
 
 
-def _counts(
+def _count_claims(
     what: str,
     kind: str,
     names: Sequence[str],

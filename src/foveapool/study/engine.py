@@ -95,7 +95,7 @@ class Engine:
         fitted_on = [each.fitted_on for level in levels for each in level]
         needed = {each.name for each in fitted_on if each is not None}
         for level in levels:
-            for training, result in self._level(level, needed):
+            for training, result in self._run_level(level, needed):
                 results[training.name] = result
                 yield FinishedTraining(training, result, len(results), total)
         if self.means.keep:
@@ -113,7 +113,7 @@ class Engine:
                 f"{bare[0]}; train into another folder of runs{without} to keep all"
             )
 
-    def _level(
+    def _run_level(
         self, level: Sequence[TrainingSpec], needed: set[str]
     ) -> Iterable[tuple[TrainingSpec, dict[str, Any]]]:
         """Each training of the level and its result; the weights of those `needed` are kept."""
@@ -187,11 +187,11 @@ class Engine:
                 check_fitted_on(training, self.runs)
             except FloatingPointError:
                 # A worker knows the folder alone: it would train the network that diverged again.
-                return _do_at_once(training, self.runs.root, means, self.runs.known)
+                return _run_as_future(training, self.runs.root, means, self.runs.known)
         return self.workers.submit(training, self.runs.root, means)
 
 
-def _do_at_once(
+def _run_as_future(
     training: TrainingSpec,
     runs: Path,
     means: ExecutionOptions,
@@ -215,7 +215,7 @@ class SerialWorkers:
         self, training: TrainingSpec, runs: Path, means: ExecutionOptions
     ) -> Future[Outcome]:
         """Does the training at once."""
-        return _do_at_once(training, runs, means)
+        return _run_as_future(training, runs, means)
 
     def mend(self) -> None:
         """Nothing to mend."""
@@ -231,9 +231,9 @@ class ProcessWorkers:
         if count < 1:
             raise ValueError(f"processes: got {count}, wanted 1 or more")
         self.at_once = count
-        self._pool = self._new()
+        self._pool = self._start_pool()
 
-    def _new(self) -> ProcessPoolExecutor:
+    def _start_pool(self) -> ProcessPoolExecutor:
         threads = max(1, (os.cpu_count() or 1) // self.at_once)
         context = get_context("spawn")
         return ProcessPoolExecutor(self.at_once, context, _begin_worker, (threads,))
@@ -247,7 +247,7 @@ class ProcessWorkers:
     def mend(self) -> None:
         """New processes for those that died."""
         self.close()
-        self._pool = self._new()
+        self._pool = self._start_pool()
 
     def close(self) -> None:
         """Ends the processes; a training that one was at can be gone on with."""

@@ -249,7 +249,7 @@ def find_operator_file(source: Path, layer: int | None = None) -> Path:
     wanted = "operator*.safetensors" if layer is None else f"operator-{layer}.safetensors"
     found = sorted(source.glob(wanted))
     if not found:
-        if layer is not None and (other := _of_earlier_layer(source, layer)) is not None:
+        if layer is not None and (other := _find_of_earlier_layer(source, layer)) is not None:
             gone = "" if (other / wanted).is_file() else ", which is not there any more"
             raise FileNotFoundError(
                 f"{source}: no {wanted} in it, since a training keeps the operator of its last "
@@ -267,7 +267,7 @@ def find_operator_file(source: Path, layer: int | None = None) -> Path:
     return found[0]
 
 
-def _of_earlier_layer(folder: Path, layer: int) -> Path | None:
+def _find_of_earlier_layer(folder: Path, layer: int) -> Path | None:
     """The training of which a layer before a training's last one was the last; None if none."""
     try:
         training = _read_facts(folder)

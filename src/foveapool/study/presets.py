@@ -47,20 +47,22 @@ _LINE = (*_POOL, LAYERS, BESIDE, THEN, LIKE)
 def preset_names() -> list[str]:
     """The studies that come with the package."""
     # What only others are laid over is no study by itself.
-    return [name for name in _file_names() if not name.startswith("_")]
+    return [name for name in _list_file_names() if not name.startswith("_")]
 
 
-def _file_names() -> list[str]:
+def _list_file_names() -> list[str]:
     folder = resources.files("foveapool.study") / "presets"
     return sorted(file.name.removesuffix(".toml") for file in folder.iterdir())
 
 
 def preset_titles() -> dict[str, str]:
     """What each of these studies is about, by its name: to choose one."""
-    return {name: tomllib.loads(_text(name)).get("title", "") for name in preset_names()}
+    return {
+        name: tomllib.loads(_read_preset_text(name)).get("title", "") for name in preset_names()
+    }
 
 
-def _text(name: str) -> str:
+def _read_preset_text(name: str) -> str:
     return (resources.files("foveapool.study") / "presets" / f"{name}.toml").read_text("utf-8")
 
 
@@ -81,31 +83,31 @@ def read_preset(which: str, changes: Mapping[str, Any] | None = None) -> Study:
             raise ValueError(
                 f"preset: got {which!r}, wanted a TOML file or one of {', '.join(names)}{hint}"
             )
-        name, tables = which, tomllib.loads(_text(which))
+        name, tables = which, tomllib.loads(_read_preset_text(which))
     try:
-        return _study(name, _overlay(_with_base(tables), changes or {}))
+        return _make_study(name, _merge_changes(_merge_with_base(tables), changes or {}))
     except (ValueError, TypeError) as error:
         raise ValueError(f"{which}: {error}") from error
 
 
-def _with_base(tables: dict[str, Any]) -> dict[str, Any]:
+def _merge_with_base(tables: dict[str, Any]) -> dict[str, Any]:
     """The tables over those of the preset that they name as their base, if they name one."""
     if BASE not in tables:
         return tables
     base = tables[BASE]
-    if base not in _file_names():
+    if base not in _list_file_names():
         hint = did_you_mean(str(base), preset_names(), most=3)
         raise ValueError(
             f"{BASE}: got {base!r}, wanted the name of a preset, as `foveapool study` lists "
             f"them{hint}"
         )
-    below = _with_base(tomllib.loads(_text(base)))
+    below = _merge_with_base(tomllib.loads(_read_preset_text(base)))
     lists = {name: [*below.get(name, []), *_tables(tables, name)] for name in _LISTED}
     rest = {key: value for key, value in tables.items() if key not in (BASE, *_LISTED)}
-    return {**_overlay(below, rest), **{name: each for name, each in lists.items() if each}}
+    return {**_merge_changes(below, rest), **{name: each for name, each in lists.items() if each}}
 
 
-def _overlay(tables: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+def _merge_changes(tables: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """The tables with other values, where `changes` has some."""
     found = dict(tables)
     for key, value in changes.items():
@@ -113,23 +115,23 @@ def _overlay(tables: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str,
         if not isinstance(value, Mapping):
             found[key] = value
         elif isinstance(known, Mapping):
-            found[key] = _overlay(known, value)
+            found[key] = _merge_changes(known, value)
         elif key == "search" and isinstance(known, list) and len(known) == 1:
             # Where there is one only, it is clear which.
-            found[key] = [_overlay(known[0], value)]
+            found[key] = [_merge_changes(known[0], value)]
         else:
             raise ValueError(f"{key}: got {dict(value)} for what is no table; change the file")
     return found
 
 
-def _study(name: str, tables: dict[str, Any]) -> Study:
+def _make_study(name: str, tables: dict[str, Any]) -> Study:
     _check_keys("the file", tables, _TABLES)
-    data = _table(tables, "data", ("name", "seed", "share", "options"))
+    data = _read_table(tables, "data", ("name", "seed", "share", "options"))
     if "name" not in data:
         raise ValueError("[data]: got no name, wanted the name of a data set")
     check_data_name(data["name"], "[data]")
     _check_options(data.get("options", {}))
-    network = dict(_table(tables, "network"))
+    network = dict(_read_table(tables, "network"))
     if not isinstance(network.get("name", ""), str):
         raise ValueError(f"[network]: name: got {network['name']!r}, wanted the name of a network")
     setting = Setting(
@@ -137,19 +139,19 @@ def _study(name: str, tables: dict[str, Any]) -> Study:
     )
     if "placement" in network:
         raise ValueError("[network]: got placement; give it to a [[search]] or an [[arm]]")
-    searches = tuple(_search(each) for each in _tables(tables, "search"))
-    arms = tuple(arm for each in _tables(tables, "arm") for arm in _arms(each))
+    searches = tuple(_make_search(each) for each in _tables(tables, "search"))
+    arms = tuple(arm for each in _tables(tables, "arm") for arm in _make_arms(each))
     if not arms:
         raise ValueError("[[arm]]: got none, wanted at least one pooling to try")
     return Study(
         name=name,
         title=str(tables.get("title", "")),
         source=Source(**data, content=digest_content(data["name"])),
-        recipe=_recipe(setting.network, data["name"], _table(tables, "recipe")),
+        recipe=_make_recipe(setting.network, data["name"], _read_table(tables, "recipe")),
         network=setting,
         searches=searches,
         arms=arms,
-        **_trials(_table(tables, "trials", ("seeds", "robustness"))),
+        **_read_trials(_read_table(tables, "trials", ("seeds", "robustness"))),
     )
 
 
@@ -168,7 +170,7 @@ def _check_options(options: Any) -> None:
             )
 
 
-def _recipe(network: str, data: str, changes: Mapping[str, Any]) -> Recipe:
+def _make_recipe(network: str, data: str, changes: Mapping[str, Any]) -> Recipe:
     """The paper's recipe with changes, or for other data one that stands on its own.
 
     Its milestones go with the epochs, unless the changes have their own.
@@ -189,7 +191,7 @@ def _recipe(network: str, data: str, changes: Mapping[str, Any]) -> Recipe:
     return Recipe.from_dict({**paper.as_dict(), **changes})
 
 
-def _search(table: Any) -> Search:
+def _make_search(table: Any) -> Search:
     known = [field.name for field in dataclasses.fields(Search)]
     _check_keys("[[search]]", table, known)
     values: dict[str, Any] = {key: _freeze(value) for key, value in table.items()}
@@ -223,14 +225,14 @@ def _freeze(value: Any) -> Any:
     return tuple(map(_freeze, value)) if isinstance(value, list) else value
 
 
-def _trials(table: dict[str, Any]) -> dict[str, Any]:
+def _read_trials(table: dict[str, Any]) -> dict[str, Any]:
     asked = table.get("robustness", [])
     if not isinstance(asked, list):
         raise ValueError(f"[trials]: robustness: got {asked!r}, wanted a list")
     return {**table, "robustness": tuple(asked)}
 
 
-def _arms(table: Any) -> list[Arm]:
+def _make_arms(table: Any) -> list[Arm]:
     """An arm for each combination of the values that lists give."""
     _check_keys("[[arm]]", table, _LINE)
     if "pooling" not in table:
@@ -262,7 +264,9 @@ def _read_whole(line: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _table(tables: Mapping[str, Any], name: str, known: Collection[str] = ()) -> dict[str, Any]:
+def _read_table(
+    tables: Mapping[str, Any], name: str, known: Collection[str] = ()
+) -> dict[str, Any]:
     table = tables.get(name, {})
     if not isinstance(table, dict):
         raise ValueError(f"[{name}]: got {table!r}, wanted a table")

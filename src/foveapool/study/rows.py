@@ -78,7 +78,7 @@ def make_trial_rows(
     rows = []
     for each in trials:
         own = [results[training.name] for training in each.trainings]
-        columns = _columns(study, each, own, provenance)
+        columns = _make_columns(study, each, own, provenance)
 
         def row(metric: str, values: Sequence[float], columns: Any = columns) -> Row:
             return Row(metric=metric, **summarize_values(values), **columns)
@@ -116,7 +116,7 @@ def _drop_diverged(results: Sequence[Mapping[str, Any]]) -> dict[int, Mapping[st
     return {seed: found for seed, found in enumerate(results) if "diverged" not in found}
 
 
-def _columns(
+def _make_columns(
     study: str,
     trials: SeedTrials,
     results: Sequence[Mapping[str, Any]],

@@ -171,7 +171,7 @@ class Search:
         A ValueError where a table of `also` is a setting that is there already.
         """
         beside = list_named_layers(self.beside)
-        found = [Alternative(setting, beside) for setting in self._grid(start)]
+        found = [Alternative(setting, beside) for setting in self._list_grid(start)]
         known = [each.setting.facts() for each in found]
         for table in self.also:
             setting = add_line(start, self.pooling, table)
@@ -184,7 +184,7 @@ class Search:
             found.append(Alternative(setting, list_named_layers(table.get(BESIDE, ()))))
         return found
 
-    def _grid(self, start: Setting) -> list[Setting]:
+    def _list_grid(self, start: Setting) -> list[Setting]:
         taken = {pool.layer for pool in start.pools}
         layers = [each if isinstance(each, tuple) else (each,) for each in self.layers]
         placements = (start.placement,) if start.pools else self.placements
@@ -275,9 +275,9 @@ def run_search(
         The best setting, and all that were looked at.
     """
     judge = partial(_judge, search, source, recipe)
-    found, candidates = yield from _search_round(search, start, judge)
+    found, candidates = yield from _run_round(search, start, judge)
     if search.second_layer and len(search.layers) > 1:
-        second, more = yield from _search_round(search, found.setting, judge)
+        second, more = yield from _run_round(search, found.setting, judge)
         candidates += more
         if second.judged < found.judged:
             found = second
@@ -287,7 +287,7 @@ def run_search(
     return Selection(found.setting, tuple(candidates), own)
 
 
-def _search_round(
+def _run_round(
     search: Search, start: Setting, judge: Judge
 ) -> Generator[Stage, None, tuple[Candidate, list[Candidate]]]:
     """The best setting, judged on all parts, and all that were looked at."""

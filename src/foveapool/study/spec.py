@@ -214,7 +214,7 @@ class TrainingJob:
 
     def network(self, operators: Mapping[str, PoolingOperator] | None = None) -> Any:
         """The network with the seed's numbers; a closed form needs its operators, by name."""
-        return self._built(self._choices(operators or {}))
+        return self._build_network(self._list_choices(operators or {}))
 
     def network_to_read(
         self, pool: Pool, path: str, operators: Mapping[str, PoolingOperator] | None = None
@@ -224,17 +224,17 @@ class TrainingJob:
         The forms that keep the convolution read it at stride 1. There the network subsamples as
         its strided convolution does, so that it is the same function of the same weights.
         """
-        setting, choices = self.setting, self._choices(operators or {})
+        setting, choices = self.setting, self._list_choices(operators or {})
         placement = setting.placement_of(pool)
         if pool.form in AFTER:
             every_other = nn.MaxPool2d(1, stride=2)
             names = setting.operator_names(pool)
             shortcut = nn.MaxPool2d(1, stride=2) if len(names) > 1 else None
             choices.append(PoolingChoice(pool.layer, every_other, pool.form, placement, shortcut))
-        network = self._built(choices)
+        network = self._build_network(choices)
         return network, _get_site(network, placement, pool, path)
 
-    def _choices(self, operators: Mapping[str, PoolingOperator]) -> list[PoolingChoice]:
+    def _list_choices(self, operators: Mapping[str, PoolingOperator]) -> list[PoolingChoice]:
         """What stands at the network's layers, in the order in which it was put in."""
         setting = self.setting
         choices: list[PoolingChoice] = []
@@ -243,7 +243,7 @@ class TrainingJob:
             modules: list[nn.Module] = []
             for path, name in names.items():
                 if not pool.is_fitted:
-                    modules.append(self._rival(pool, path, choices, modules))
+                    modules.append(self._build_rival(pool, path, choices, modules))
                 elif name in operators:
                     modules.append(operators[name].module(pool.pooling == TRAINED))
                 else:
@@ -254,7 +254,7 @@ class TrainingJob:
             choices.append(PoolingChoice(pool.layer, first, pool.form, placement, shortcut))
         return choices
 
-    def _built(self, choices: Sequence[PoolingChoice]) -> Any:
+    def _build_network(self, choices: Sequence[PoolingChoice]) -> Any:
         setting, images = self.setting, self.data.train
         placement = {} if setting.placement is None else {"placement": setting.placement}
         return build_network(
@@ -269,21 +269,21 @@ class TrainingJob:
             **setting.options,
         )
 
-    def _rival(
+    def _build_rival(
         self, pool: Pool, path: str, before: Sequence[PoolingChoice], main: Sequence[nn.Module]
     ) -> nn.Module:
         setting = self.setting
-        site = _get_site(self._built(before), setting.placement_of(pool), pool, path)
+        site = _get_site(self._build_network(before), setting.placement_of(pool), pool, path)
         if main and hasattr(main[0], "follower"):
             # The shortcut keeps what the main path chooses, and has nothing to learn.
             follower: nn.Module = main[0].follower(site.channels)  # type: ignore[operator]
             return follower
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self._start_of(pool, path))
+            torch.manual_seed(self._get_start_seed(pool, path))
             sizes = (site.channels, site.in_shape, site.out_shape)
             return baseline_pooling(pool.pooling, *sizes, setting.components_in(pool, path))
 
-    def _start_of(self, pool: Pool, path: str) -> int:
+    def _get_start_seed(self, pool: Pool, path: str) -> int:
         """The seed of a pooling that starts at random: the trial's own, or one more for another.
 
         Two that drew from one seed would start alike, as far as the smaller one goes.

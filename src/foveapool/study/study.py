@@ -147,7 +147,7 @@ class Study:
                 )
         # An impossible one is to be known before the hours.
         self.settings()
-        lines = [[each.facts() for each in self._settings_of(arm)] for arm in self.arms]
+        lines = [[each.facts() for each in self._list_settings_of(arm)] for arm in self.arms]
         for number, arm in enumerate(self.arms):
             if lines[number] in lines[:number]:
                 told = ", ".join(f"{name} {value}" for name, value in arm.choices.items())
@@ -159,9 +159,9 @@ class Study:
     def settings(self) -> list[Setting]:
         """Every setting that its searches may look at or its arms become."""
         found = [each for search in self.searches for each in search.settings(self.network)]
-        return found + [each for arm in self.arms for each in self._settings_of(arm)]
+        return found + [each for arm in self.arms for each in self._list_settings_of(arm)]
 
-    def _settings_of(self, arm: Arm) -> list[Setting]:
+    def _list_settings_of(self, arm: Arm) -> list[Setting]:
         """What an arm may become: one setting, or one for each that its search may find."""
         search = self.search_for(arm) if arm.is_searched else None
         if search is None:

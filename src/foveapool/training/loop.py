@@ -167,7 +167,7 @@ class _Loop:
         state.anneal(epoch / self.recipe.epochs)
         state.feed.start(epoch, done)
         while done < steps:
-            stop = self._next_stop(done)
+            stop = self._find_next_stop(done)
             for _ in range(done, stop):
                 step()
             if stop == steps and epoch + 1 < self.recipe.epochs:
@@ -181,7 +181,7 @@ class _Loop:
                     self._save(epoch)
         last = epoch + 1 == self.recipe.epochs
         loss, elapsed = float(state.losses.double().mean()), self.position.elapsed
-        record = EpochRecord(epoch + 1, loss, rate, elapsed, self._error(epoch, last))
+        record = EpochRecord(epoch + 1, loss, rate, elapsed, self._measure_error(epoch, last))
         self.position = Position(epoch + 1, 0, 0.0, (*history, record))
         self._report()
         if self.metrics is not None:
@@ -190,7 +190,7 @@ class _Loop:
         if last or time.monotonic() - self.saved_at >= self.pace.checkpoint_seconds:
             self._save(epoch)
 
-    def _next_stop(self, done: int) -> int:
+    def _find_next_stop(self, done: int) -> int:
         """Where to look up next: a CPU after each step, a GPU only where a checkpoint is due."""
         steps = self.state.feed.steps
         every = 1 if self.state.device.type == "cpu" else self.pace.checkpoint_steps or steps
@@ -203,9 +203,11 @@ class _Loop:
         for number, loss in enumerate(losses.tolist(), first + 1):
             if not math.isfinite(loss):
                 when = f"in epoch {epoch + 1}, step {number} of {self.state.feed.steps}"
-                raise self._divergence(f"loss: got {loss} {when}, wanted finite numbers", epoch)
+                raise self._make_divergence(
+                    f"loss: got {loss} {when}, wanted finite numbers", epoch
+                )
 
-    def _error(self, epoch: int, last: bool) -> float | None:
+    def _measure_error(self, epoch: int, last: bool) -> float | None:
         due = self.pace.evaluate_every is not None and (epoch + 1) % self.pace.evaluate_every == 0
         if not (last or due):
             return None
@@ -215,13 +217,13 @@ class _Loop:
         try:
             return measure_error(self.state.network, self.state.test, self.state.workers)
         except FloatingPointError as error:
-            raise self._divergence(str(error), epoch) from error
+            raise self._make_divergence(str(error), epoch) from error
 
     def _check_weights(self, epoch: int) -> None:
         """Ends where one is no number: the update after a good loss can be one too many."""
         if not self.state.is_finite():
             when = f"after {self.position.epoch} epochs and {self.position.step} steps"
-            raise self._divergence(
+            raise self._make_divergence(
                 f"network: got weights that are not finite {when}, wanted finite numbers", epoch
             )
 
@@ -232,7 +234,7 @@ class _Loop:
         self.folder.save(self.state.tensors(), self.position)
         self.saved, self.saved_at = self.position, time.monotonic()
 
-    def _divergence(self, what: str, epoch: int) -> Divergence:
+    def _make_divergence(self, what: str, epoch: int) -> Divergence:
         rate = self.recipe.rate(epoch)
         why = f"{what}: lower the learning rate ({rate:g} there) or look at the images"
         if self.folder is None or self.saved is None:

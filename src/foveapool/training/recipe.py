@@ -115,7 +115,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _resnet(epochs: int, *milestones: int) -> Recipe:
+def _make_resnet_recipe(epochs: int, *milestones: int) -> Recipe:
     return Recipe("sgd", 0.1, epochs, weight_decay=5e-4, milestones=milestones)
 
 
@@ -123,8 +123,8 @@ def _resnet(epochs: int, *milestones: int) -> Recipe:
 RECIPES = {
     "cnn-cifar": Recipe("adam", 1e-3, 350),
     "cnn-svhn": Recipe("adam", 1e-3, 150),
-    "resnet18-cifar": _resnet(350, 150, 250),
-    "resnet18-svhn": _resnet(150, 50, 100),
+    "resnet18-cifar": _make_resnet_recipe(350, 150, 250),
+    "resnet18-svhn": _make_resnet_recipe(150, 50, 100),
 }
 
 
