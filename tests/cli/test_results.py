@@ -145,6 +145,10 @@ def test_columns_that_cost_go_first_on_a_narrow_terminal(files):
     assert "s, 10^6 mult-adds, 10^6 parameters" in least.stderr
     assert "error %" in least.stdout and "20.58 +- 0.80" in least.stdout
     assert shown("20", "--wide").stdout == whole
+    # What was set is joined before a line runs beyond the window.
+    assert max(map(len, shown("55").stdout.splitlines())) <= 55 < width
+    words = " ".join(shown("55").stdout.split())
+    assert "setting" in words and "P by SGD, layer 2" in words and "20.58 +- 0.80" in words
     assert "10^6 parameters" in shown(None).stdout  # a file or a pipe has room
 
 

@@ -27,7 +27,9 @@ def test_a_plan_needs_no_data_and_writes_nothing(tmp_path):
     where = ("--runs", tmp_path / "runs", "--data-root", tmp_path / "nothing")
     done = study("table1-cnn-svhn-reduced", "--dry-run", *where)
     assert done.exit_code == 0, done.output
-    assert "search closed-form: " in done.stdout and " trainings, 0 of them done; " in done.stdout
+    assert "CNN on reduced SVHN, 150 epochs" in done.stdout
+    assert "compared: strided convolution; closed form; closed form, then trained" in done.stdout
+    assert "search closed form: " in done.stdout and " trainings, 0 of them done; " in done.stdout
     assert f"is unknown: svhn: not in {tmp_path / 'nothing'}" in done.stdout
     assert "`foveapool data download svhn` fetches" in done.stdout
     assert list(tmp_path.iterdir()) == []

@@ -14,6 +14,7 @@ from foveapool.cli.options import user_errors
 from foveapool.labels import label_cell
 from foveapool.records import ERROR, VALIDATION, Row, read_rows
 from foveapool.report.tables import (
+    CHOICES,
     claims_table,
     error_table,
     find_differing_columns,
@@ -33,6 +34,8 @@ ROWS = "rows.csv"
 # What a narrow terminal does without, in this order: what a training costs, then what is in the
 # spread already.
 SPARED = ("s", "10^6 mult-adds", "10^6 parameters", "n", "p")
+# What tells its meaning without the head of its column.
+PLAIN = ("study", "network", "data", "pooling", "form", "norm")
 
 
 def results_command(
@@ -152,30 +155,52 @@ def _print(table: Table, form: str, wide: bool = False) -> None:
         left_out.append(table.header[spared[0]])
         told.remove(spared.pop(0))
         drawn = _draw(table, told, same)
+    if narrow and width > console.width:
+        joined = _join_settings(table, told)
+        drawn = _draw(joined, range(len(joined.header)), same)
+        drawn.columns[0].no_wrap, drawn.columns[0].min_width = False, None
+        width = _measure(drawn, least=True)
     # A table cut short tells less than one that runs beyond the window.
-    console.width = max(console.width, width)
+    columns, console.width = console.width, max(console.width, width)
     console.print(drawn)
     if left_out:
-        _note(f"{', '.join(left_out)}: left out on {console.width} columns; --wide shows all")
+        _note(f"{', '.join(left_out)}: left out on {columns} columns; --wide shows all")
+
+
+def _join_settings(table: Table, columns: Sequence[int]) -> Table:
+    """The columns with all that was set in the first of them, in words that may be broken."""
+    names = (*CHOICES, "study", "epochs", "batch")
+    set_there = [i for i in columns if table.header[i] in names]
+    others = [i for i in columns if i not in set_there]
+
+    def describe(line: Sequence[str]) -> str:
+        told = ((table.header[i], line[i]) for i in set_there if line[i] not in ("", "-"))
+        return ", ".join(cell if name in PLAIN else f"{name} {cell}" for name, cell in told)
+
+    lines = ((describe(line), *(line[i] for i in others)) for line in table.lines)
+    return Table(("setting", *(table.header[i] for i in others)), tuple(lines))
 
 
 def _draw(table: Table, columns: Sequence[int], caption: str) -> Drawn:
     from rich import box
+    from rich.cells import cell_len
     from rich.table import Table as Drawn
 
     drawn = Drawn(*(table.header[i] for i in columns), caption=caption, box=box.SIMPLE_HEAD)
-    for column in drawn.columns:
+    for i, column in zip(columns, drawn.columns, strict=True):
         column.no_wrap = True
+        column.min_width = max(map(cell_len, (table.header[i], *(line[i] for line in table.lines))))
     for line in table.lines:
         drawn.add_row(*(line[i] for i in columns))
     return drawn
 
 
-def _measure(drawn: Drawn) -> int:
-    """How wide a table is where nothing is cut."""
+def _measure(drawn: Drawn, least: bool = False) -> int:
+    """How wide a table is where nothing is cut, or broken; or how narrow it can be."""
     from rich.console import Console
 
-    return Console(width=1000, markup=False).measure(drawn).maximum
+    found = Console(width=1000, markup=False).measure(drawn)
+    return found.minimum if least else found.maximum
 
 
 def _told(table: Table) -> tuple[list[int], str]:

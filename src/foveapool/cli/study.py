@@ -17,6 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from foveapool.cli.options import DataRoot, Device, user_errors
 from foveapool.cli.results import describe_diverged, show_table
 from foveapool.known_trainings import KnownTrainings
+from foveapool.labels import label_cell
 from foveapool.records import Row, append_rows, check_rows_file, read_rows
 from foveapool.report.describe import describe_training
 from foveapool.report.tables import list_lacking_rows
@@ -230,9 +231,10 @@ def _say_plan(study: Study, runs: Runs, means: ExecutionOptions, jobs: int) -> N
     found = make_plan(study, runs, means)
     typer.echo(f"{study.name}: {study.title or 'no title'}")
     recipe = study.recipe
+    network = label_cell("network", study.network.network)
     typer.echo(
-        f"  {study.network.network} on {study.source.name}, {recipe.epochs} epochs of batches of "
-        f"{recipe.batch_size}, {study.seeds} seeds"
+        f"  {network} on {label_cell('data', study.source.name)}, {recipe.epochs} epochs of "
+        f"batches of {recipe.batch_size}, {study.seeds} seeds"
     )
     for search in study.searches:
         settings = len(search.settings(study.network))
@@ -242,9 +244,10 @@ def _say_plan(study: Study, runs: Runs, means: ExecutionOptions, jobs: int) -> N
         if search.halving is not None:
             halved = f", the best {search.halving.keep} after {search.halving.parts} of them"
         typer.echo(
-            f"  search {search.pooling}: {settings} settings on {search.parts} held-out parts of "
-            f"{100 * search.held_out:g} %{halved}{shorter}"
+            f"  search {label_cell('pooling', search.pooling)}: {settings} settings on "
+            f"{search.parts} held-out parts of {100 * search.held_out:g} %{halved}{shorter}"
         )
-    typer.echo(f"  compared: {', '.join(dict.fromkeys(arm.pooling for arm in study.arms))}")
+    compared = dict.fromkeys(label_cell("pooling", arm.pooling) for arm in study.arms)
+    typer.echo(f"  compared: {'; '.join(compared)}")
     time = found.describe_time(jobs)
     typer.echo(f"  {len(found.trainings)} trainings, {found.done} of them done; {time}")
