@@ -175,15 +175,16 @@ def test_images_of_many_sizes_are_trained_on_and_measured_at_one(tmp_path, monke
                 path.parent.mkdir(parents=True, exist_ok=True)
                 pixels = draw.integers(128 * label, 128 * label + 128, (16 + i, 20, 3), np.uint8)
                 Image.fromarray(pixels).save(path)
-    given = ("cnn", f"folder:{tmp_path / 'mine'}", "--recipe", "cnn-svhn", *QUICK[:2], *QUICK[4:])
-    given += ("--batch-size", 8, "--out", tmp_path / "run")
-    refused = run(*given)
+    given = ("cnn", f"folder:{tmp_path / 'mine'}", *QUICK[:2], *QUICK[4:], "--out")
+    own = ("--recipe", "cnn-svhn", "--batch-size", 8)
+    refused = run(*given, tmp_path / "run", *own)
     assert refused.exit_code == 2 and "--size of `foveapool train`" in refused.stderr
-    done = run(*given, "--size", 16)
+    done = run(*given, tmp_path / "run", *own, "--size", 16)
     assert done.exit_code == 0, done.output
-    bare = run(*(each for each in given if each not in ("--recipe", "cnn-svhn")), "--size", 16)
+    bare = run(*given, tmp_path / "bare", "--size", 16)
     assert bare.exit_code == 0 and "recipe: optimizer adam, lr 0.001, epochs 2" in bare.stderr
-    assert "batch_size 8" in bare.stderr and "recipe:" not in done.stderr
+    # The recipe's 128 images a step are more than there are.
+    assert "batch_size 16 (" in bare.stderr and "recipe:" not in done.stderr
     fitted = CliRunner().invoke(application(), ["fit", str(tmp_path / "run"), "--device", "cpu"])
     assert fitted.exit_code == 0, fitted.output
     assert load_trained_network(tmp_path / "run").data.test.images.shape[2:] == (16, 16)

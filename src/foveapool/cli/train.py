@@ -100,6 +100,10 @@ def train_command(
         chosen = _recipe(recipe, network, data, flags)
         resized = {} if size is None else {"size": size}
         images = load_data(data, data_root, data_seed, **resized)
+        if recipe is None and _is_own(data):
+            few = batch_size is None and len(images.train) < chosen.batch_size
+            chosen = dataclasses.replace(chosen, batch_size=len(images.train)) if few else chosen
+            _tell(chosen)
         channels, *shape = images.train.images.shape[1:]
         built = build_network(
             network,
@@ -184,13 +188,10 @@ def _watched(title: str, begin: Callable[[], None]) -> Iterator[Callable[[Progre
 def _recipe(given: str | None, network: str, data: str, flags: dict[str, Any]) -> Recipe:
     """The flags over the named or read recipe, that over the paper's, or over a default.
 
-    Data of one's own have the default, which is told.
+    Data of one's own have the default.
     """
-    own = given is None and data.startswith(("folder:", "npz:"))
-    if own:
-        base = get_default_recipe(network)
-    elif given is None:
-        base = get_paper_recipe(network, data)
+    if given is None:
+        base = get_default_recipe(network) if _is_own(data) else get_paper_recipe(network, data)
     elif given.endswith(".toml"):
         base = read_recipe(given)
     else:
@@ -198,15 +199,21 @@ def _recipe(given: str | None, network: str, data: str, flags: dict[str, Any]) -
     changes = {name: value for name, value in flags.items() if value is not None}
     if "epochs" in changes and "milestones" not in changes:
         base = base.over(changes["epochs"])
-    chosen = dataclasses.replace(base, **changes)
-    if own:
-        values = ", ".join(f"{name} {value}" for name, value in chosen.as_dict().items() if value)
-        typer.echo(
-            f"recipe: {values} (as the paper trains on SVHN; --recipe or options such as --lr and "
-            "--epochs change it)",
-            err=True,
-        )
-    return chosen
+    return dataclasses.replace(base, **changes)
+
+
+def _is_own(data: str) -> bool:
+    return data.startswith(("folder:", "npz:"))
+
+
+def _tell(recipe: Recipe) -> None:
+    """Says what data of one's own are trained on by, since nobody has chosen it."""
+    values = ", ".join(f"{name} {value}" for name, value in recipe.as_dict().items() if value)
+    typer.echo(
+        f"recipe: {values} (as the paper trains on SVHN; --recipe or options such as --lr and "
+        "--epochs change it)",
+        err=True,
+    )
 
 
 def _whole_numbers(name: str, text: str | None) -> tuple[int, ...] | None:
