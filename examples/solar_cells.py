@@ -5,7 +5,7 @@ that shrink their maps. Every arm searches among six settings on a held-out part
 split's training images; then each is fine-tuned and tested on every split. What is finished stays
 finished: started again, it goes on.
 
-    python examples/solar_cells.py --splits 2 --epochs 3 --size 96    # small, for two cores
+    python examples/solar_cells.py --frozen --size 128                # in half an hour on two cores
     python examples/solar_cells.py --minutes 9                        # on a GPU, until it says done
     python examples/solar_cells.py --pack                  # one file for a machine without network
 """
@@ -24,8 +24,22 @@ from typing import Any
 
 import solar_data
 import torch
+from efficientnet_lite import build_pretrained
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from solar_training import ARMS, BATCH, LAYERS, Setting, fine_tune, list_settings, prepare_images
+from solar_data import DEGREES, SolarCells
+from solar_probe import Probe
+from solar_training import (
+    ARMS,
+    BATCH,
+    LAYERS,
+    Say,
+    Setting,
+    fine_tune,
+    list_settings,
+    prepare_images,
+    put_in,
+    to_inputs,
+)
 from torch import Tensor
 
 from foveapool.records import (
@@ -53,11 +67,16 @@ class Training:
     searching: bool
 
 
+@dataclass(frozen=True)
 class Finished:
-    """The results of trainings, a file each in a folder."""
+    """The results of trainings with the same options, a file each in a folder."""
 
-    def __init__(self, folder: Path, options: dict[str, Any]) -> None:
-        self.folder, self.options = folder, options
+    folder: Path
+    options: dict[str, Any]
+
+    @property
+    def frozen(self) -> bool:
+        return "frozen" in self.options
 
     def place(self, training: Training) -> Path:
         return self.folder / f"{digest_facts({**asdict(training), **self.options})}.json"
@@ -85,13 +104,13 @@ def split_images(groups: Tensor, training: Training) -> tuple[Tensor, Tensor]:
     return own[~tried], own[tried]
 
 
-def list_search(arms: Sequence[str]) -> list[Training]:
-    return [Training(each, 0, True) for arm in arms for each in list_settings(arm)]
+def list_search(arms: Sequence[str], frozen: bool) -> list[Training]:
+    return [Training(each, 0, True) for arm in arms for each in list_settings(arm, frozen)]
 
 
 def choose(arm: str, finished: Finished) -> Setting:
     """The setting of the lowest validation error; of equal ones, the first."""
-    settings = list_settings(arm)
+    settings = list_settings(arm, finished.frozen)
     errors = [(finished.read(Training(each, 0, True)) or {})["error"] for each in settings]
     return settings[errors.index(min(errors))]
 
@@ -102,9 +121,7 @@ def list_tests(arms: Sequence[str], splits: int, finished: Finished) -> list[Tra
     return [Training(setting, split, False) for split in range(splits) for setting in chosen]
 
 
-def make_rows(
-    tests: Sequence[Training], finished: Finished, options: dict[str, Any], device: str
-) -> list[Row]:
+def make_rows(tests: Sequence[Training], finished: Finished) -> list[Row]:
     """Errors of each arm, over the splits that all arms have, and their difference to the first."""
     splits = sorted({each.split for each in tests})
     whole = [s for s in splits if all(finished.read(t) for t in tests if t.split == s)]
@@ -119,18 +136,17 @@ def make_rows(
                 Row(
                     study="solar-cells",
                     metric=metric,
-                    network="EfficientNet-Lite0, pretrained",
-                    data=f"elpv, {options['size']} pixels",
+                    network="EfficientNet-Lite0, pretrained" + ", frozen" * finished.frozen,
+                    data=f"elpv, {finished.options['size']} pixels",
                     pooling=setting.arm.split(",")[0],
                     layer=", ".join(LAYERS),
                     form=ARMS[setting.arm].form,
                     alpha=f"{setting.choice:g} trace" if ARMS[setting.arm].form else "",
-                    epochs=str(options["epochs"]),
-                    batch=str(BATCH),
+                    epochs=str(finished.options.get("epochs", "")),
+                    batch="" if finished.frozen else str(BATCH),
                     seeds=", ".join(map(str, whole)),
-                    seconds=f"{sum(each['seconds'] for each in results) / len(results):.1f}",
                     **summarize_values([each[key] for each in results]),
-                    **collect_provenance(device),
+                    **collect_provenance(finished.options["device"]),
                 )
             )
         rows += own + list(compare_with_first(own))
@@ -164,6 +180,23 @@ def tabulate(rows: Sequence[Row]) -> str:
     return "\n".join(lines)
 
 
+def save_operators(
+    folder: Path, arms: Sequence[str], finished: Finished, cells: SolarCells, images: Tensor
+) -> None:
+    """What the chosen closed forms look at, in the first split: a file a form and layer."""
+    groups = 2 * cells.photographs.labels + cells.is_poly
+    labels = cells.photographs.labels.to(images.device)
+    for setting in (choose(arm, finished) for arm in arms if ARMS[arm].form):
+        train = split_images(groups, Training(setting, 0, False))[0].to(images.device)
+        network = build_pretrained(cells.weights, len(DEGREES), grey=True).to(images.device)
+        inputs = to_inputs(images[train])
+        fit = put_in(network, setting, inputs, labels[train], images.shape[-1])
+        assert fit is not None, "it has a form"
+        folder.mkdir(parents=True, exist_ok=True)
+        for layer, operator in zip(LAYERS, fit.operators_.values(), strict=True):
+            operator.save(folder / f"solar-cells-{ARMS[setting.arm].form}-{layer}.safetensors")
+
+
 def read_options(arguments: Sequence[str] | None) -> argparse.Namespace:
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("--data", type=Path, default=Path("runs/solar-cells/packages"))
@@ -171,9 +204,11 @@ def read_options(arguments: Sequence[str] | None) -> argparse.Namespace:
     options.add_argument("--rows", type=Path, default=Path("runs/solar-cells/rows.csv"))
     options.add_argument("--splits", type=int, default=10)
     options.add_argument("--epochs", type=int, default=15)
+    options.add_argument("--frozen", action="store_true", help="train a last linear layer alone")
     options.add_argument("--size", type=int, default=solar_data.USED, help="pixels, 32 times n")
     options.add_argument("--arms", nargs="+", default=list(ARMS), choices=list(ARMS))
     options.add_argument("--minutes", type=float, default=math.inf, help="begin nothing later")
+    options.add_argument("--operators", type=Path, help="also save P of the first split there")
     options.add_argument("--pack", action="store_true", help="photographs and weights in one file")
     chosen = options.parse_args(arguments)
     if chosen.size % 32 or not 64 <= chosen.size <= solar_data.USED:
@@ -194,8 +229,16 @@ def main(arguments: Sequence[str] | None = None) -> list[Row]:
     cells = solar_data.load(chosen.data)
     groups = 2 * cells.photographs.labels + cells.is_poly
     images = prepare_images(cells, chosen.size, device)
-    options = {"epochs": chosen.epochs, "size": chosen.size, "device": device.type}
+    options = {"size": chosen.size, "device": device.type}
+    options |= {"frozen": True} if chosen.frozen else {"epochs": chosen.epochs}
     finished = Finished(chosen.out, options)
+    probe = Probe(cells, images) if chosen.frozen else None
+
+    def judge(training: Training, say: Say) -> dict[str, float]:
+        parts = split_images(groups, training)
+        if probe is not None:
+            return probe(training.setting, parts, say)
+        return fine_tune(cells, images, training.setting, parts, chosen.epochs, training.split, say)
 
     def work_off(title: str, trainings: Sequence[Training]) -> bool:
         """Whether all were finished in time."""
@@ -209,28 +252,24 @@ def main(arguments: Sequence[str] | None = None) -> list[Row]:
                         return False
                     bars.update(part, completed=0, description=training.setting.arm)
                     began = time.monotonic()
-                    result = fine_tune(
-                        cells,
-                        images,
-                        training.setting,
-                        split_images(groups, training),
-                        chosen.epochs,
-                        training.split,
-                        lambda done: bars.update(part, completed=round(100 * done)),
+                    result = judge(
+                        training, lambda done: bars.update(part, completed=round(100 * done))
                     )
                     finished.write(training, {**result, "seconds": time.monotonic() - began})
                 bars.advance(whole)
         return True
 
-    if not work_off("search", list_search(chosen.arms)):
+    if not work_off("search", list_search(chosen.arms, chosen.frozen)):
         print("the search goes on when you start this again")
         return []
     tests = list_tests(chosen.arms, chosen.splits, finished)
     done = work_off("splits", tests)
-    rows = make_rows(tests, finished, options, device.type)
+    rows = make_rows(tests, finished)
     if rows:
         write_rows(chosen.rows, rows)
         print(f"{rows[0].n} splits, {chosen.rows}\n{tabulate(rows)}")
+    if chosen.operators is not None:
+        save_operators(chosen.operators, chosen.arms, finished, cells, images)
     print("done" if done else "more splits follow when you start this again")
     return rows
 

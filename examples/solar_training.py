@@ -29,35 +29,42 @@ class Arm:
     Attributes:
         form: Where a closed form stands; nothing for the others.
         choices: Filters of BlurPool by name, or alphas in units of trace(B)/N.
-        rates: Learning rates. Every arm has as many settings as any other.
+        frozen: The same where the network stays as it is and a linear layer reads it.
     """
 
     form: str = ""
     choices: tuple[str | float, ...] = ("",)
-    rates: tuple[float, ...] = (1e-3, 3e-4, 1e-4)
+    frozen: tuple[str | float, ...] = ("",)
 
 
+BLURS = ("blur", "blur-5")
 ARMS = {
-    "strided": Arm(rates=(3e-3, 1e-3, 6e-4, 3e-4, 1e-4, 3e-5)),
-    "BlurPool": Arm(choices=("blur", "blur-5")),
-    "closed form, replace": Arm("replace", (0.5, 2.0)),
-    "closed form, mix": Arm("mix", (0.5, 2.0)),
-    "closed form, after": Arm("after", (3.0, 10.0)),
-    "closed form, after-activation": Arm("after-activation", (3.0, 10.0)),
+    "strided": Arm(),
+    "BlurPool": Arm("", BLURS, BLURS),
+    "closed form, replace": Arm("replace", (0.5, 2.0), (0.5, 2.0)),
+    "closed form, mix": Arm("mix", (0.5, 2.0), (0.5, 2.0)),
+    "closed form, after": Arm("after", (3.0, 10.0), (10.0, 100.0)),
+    "closed form, after-activation": Arm("after-activation", (3.0, 10.0), (10.0, 100.0)),
 }
+# Learning rates, and penalties on the weights of a linear layer. Every arm has as many settings as
+# any other: one with two choices has half of them.
+RATES = {1: (3e-3, 1e-3, 6e-4, 3e-4, 1e-4, 3e-5), 2: (1e-3, 3e-4, 1e-4)}
+PENALTIES = {1: (0.3, 0.1, 0.06, 0.03, 0.01, 0.003), 2: (0.1, 0.03, 0.01)}
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What one training differs in from the others."""
+    """What one training differs in from the others; for a linear layer the rate is a penalty."""
 
     arm: str
     rate: float
     choice: str | float
 
 
-def list_settings(arm: str) -> list[Setting]:
-    return [Setting(arm, rate, each) for each in ARMS[arm].choices for rate in ARMS[arm].rates]
+def list_settings(arm: str, frozen: bool = False) -> list[Setting]:
+    choices = ARMS[arm].frozen if frozen else ARMS[arm].choices
+    rates = (PENALTIES if frozen else RATES)[len(choices)]
+    return [Setting(arm, rate, each) for each in choices for rate in rates]
 
 
 def prepare_images(cells: SolarCells, size: int, device: torch.device) -> Tensor:
@@ -104,7 +111,7 @@ def fine_tune(
     network = build_pretrained(cells.weights, len(DEGREES), grey=True).to(images.device)
     labels = cells.photographs.labels.to(images.device)
     train, test = (part.to(images.device) for part in parts)
-    put_in(network, setting, images[train], labels[train])
+    put_in(network, setting, to_inputs(images[train]), labels[train], images.shape[-1])
     network.to(memory_format=torch.channels_last)
     optimizer = torch.optim.AdamW(network.parameters(), setting.rate, weight_decay=DECAY)
     size = min(BATCH, len(train))
@@ -127,15 +134,21 @@ def fine_tune(
         optimizer.step()
         schedule.step()
         say((step + 1) / steps)
-    return count_errors(network.eval(), images[test], labels[test])
+    network.eval()
+    with torch.no_grad(), run_fast(images.device):
+        scores = [network(to_inputs(some)) for some in images[test].split(100)]
+    return measure_errors(torch.cat(scores), labels[test])
 
 
-def put_in(network: nn.Module, setting: Setting, images: Tensor, labels: Tensor) -> None:
+def put_in(
+    network: nn.Module, setting: Setting, inputs: Tensor, labels: Tensor, size: int
+) -> fp.ClosedFormPooling | None:
     """Puts the setting's pooling into the pretrained network, at the last two layers that shrink.
 
-    A closed form is fitted on the images that the network is fine-tuned with, as they are.
+    A closed form is fitted on these inputs: what is trained with, as it is, `size` pixels a side.
+    Its fit is given back.
     """
-    form, size = ARMS[setting.arm].form, images.shape[-1]
+    form = ARMS[setting.arm].form
     network.eval()
     if setting.arm == "BlurPool":
         for block, shrinks in zip(BLOCKS, (8, 16), strict=True):
@@ -143,17 +156,18 @@ def put_in(network: nn.Module, setting: Setting, images: Tensor, labels: Tensor)
     elif form:
         layers, mode = list(LAYERS), form
         if form == "after-activation":
-            example, mode = to_inputs(images[:1]), "after"
+            mode = "after"
             layers = [
-                fp.move_stride(network, example, f"{block}.depthwise_conv", behind=f"{block}.act1")
+                fp.move_stride(
+                    network, inputs[:1], f"{block}.depthwise_conv", behind=f"{block}.act1"
+                )
                 for block in BLOCKS
             ]
-        batches = [
-            (to_inputs(some), numbers)
-            for some, numbers in zip(images.split(100), labels.split(100), strict=True)
-        ]
+        batches = list(zip(inputs.split(100), labels.split(100), strict=True))
         fit = fp.ClosedFormPooling(alpha=float(setting.choice), alpha_unit="trace")
         fit.fit(network, batches, layer=layers, mode=mode).replace(network)
+        return fit
+    return None
 
 
 def put_blur_in(block: nn.Module, blur: str, size: int) -> None:
@@ -177,10 +191,9 @@ def run_fast(device: torch.device) -> torch.autocast:
     return torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda")
 
 
-def count_errors(network: nn.Module, images: Tensor, labels: Tensor) -> dict[str, float]:
-    with torch.no_grad(), run_fast(images.device):
-        scores = [network(to_inputs(some)) for some in images.split(100)]
-    wrong = (torch.cat(scores).argmax(1) != labels).double()
+def measure_errors(scores: Tensor, labels: Tensor) -> dict[str, float]:
+    """Percent wrong, and the mean over the degrees of percent wrong."""
+    wrong = (scores.argmax(1) != labels).double()
     of_degree = [wrong[labels == degree].mean() for degree in labels.unique()]
     return {
         "error": 100 * float(wrong.mean()),

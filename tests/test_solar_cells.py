@@ -18,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 import efficientnet_lite as lite
 import solar_cells
 import solar_data
+import solar_probe
 import solar_training
 
 STRIDED = [f"blocks.{number}.depthwise_conv" for number in (1, 3, 5, 11)]
@@ -182,8 +183,9 @@ def train_on_chance(folder, arm):
     return solar_training.fine_tune(cells, images, setting, parts, epochs=1, seed=0)
 
 
-def test_every_arm_searches_among_as_many_settings():
-    counts = {arm: len(solar_training.list_settings(arm)) for arm in solar_training.ARMS}
+@pytest.mark.parametrize("frozen", [False, True])
+def test_every_arm_searches_among_as_many_settings(frozen):
+    counts = {arm: len(solar_training.list_settings(arm, frozen)) for arm in solar_training.ARMS}
     assert set(counts.values()) == {6}
     assert {each.form for each in solar_training.ARMS.values()} == {
         "",
@@ -211,8 +213,8 @@ def test_poolings_stand_at_the_last_two_layers_that_shrink(folder):
     }.items():
         network = lite.build_pretrained(cells.weights, 4, grey=True)
         setting = solar_training.list_settings(arm)[0]
-        labels = cells.photographs.labels
-        solar_training.put_in(network, setting, images, labels)
+        inputs, labels = solar_training.to_inputs(images), cells.photographs.labels
+        solar_training.put_in(network, setting, inputs, labels, 64)
         found = [name for name, each in network.named_modules() if type(each).__name__ == kind]
         assert [".".join(name.split(".")[:2]) for name in found] == list(solar_training.BLOCKS)
         assert network.eval()(torch.rand(1, 1, 64, 64)).shape == (1, 4)
@@ -281,3 +283,43 @@ def test_a_size_that_the_network_cannot_have_is_refused(folder, tmp_path, capsys
     with pytest.raises(SystemExit):
         solar_cells.main(options(folder, tmp_path, "--size", "100"))
     assert "--size: got 100, wanted 64, 96, 128" in capsys.readouterr().err
+
+
+def test_a_probe_reads_the_means_of_the_network_with_the_pooling_in_it(folder):
+    cells = solar_data.load(folder)
+    images = solar_training.prepare_images(cells, 64, torch.device("cpu"))
+    probe = solar_probe.Probe(cells, images)
+    train = torch.arange(12)
+    for arm in ("strided", "closed form, replace"):
+        setting = solar_training.list_settings(arm, frozen=True)[0]
+        network = lite.build_pretrained(cells.weights, 4, grey=True)
+        inputs = solar_training.to_inputs(images)
+        labels = cells.photographs.labels[train]
+        solar_training.put_in(network, setting, inputs[train], labels, 64)
+        network.eval().fc = torch.nn.Identity()
+        found = probe(setting, (train, torch.arange(12, 16)))
+        assert 0 <= found["error"] <= 100
+        with torch.no_grad():
+            wanted = network(inputs)
+        # Fitted on maps that are equal to rounding alone.
+        torch.testing.assert_close(list(probe._means.values())[-1], wanted, rtol=1e-3, atol=1e-3)
+
+
+def test_a_linear_layer_tells_apart_what_can_be():
+    torch.manual_seed(0)
+    labels = torch.arange(80) % 4
+    features = 3 * torch.eye(4).double()[labels] + 0.1 * torch.randn(80, 4).double() + 7
+    loose, tight = (solar_probe.fit_linear(features, labels, each) for each in (1e-3, 10.0))
+    assert (loose(features).argmax(1) == labels).all()
+    assert tight.weight.norm() < 0.1 * loose.weight.norm()
+
+
+def test_frozen_results_are_others_than_fine_tuned_ones(folder, tmp_path, fine_tuned, monkeypatch):
+    errors = {"error": 7.0, "balanced": 8.0}
+    monkeypatch.setattr(solar_cells, "Probe", lambda *_: lambda *_: errors)
+    first = solar_cells.main(options(folder, tmp_path, "--splits", "1"))
+    rows = solar_cells.main([*options(folder, tmp_path, "--splits", "1"), "--frozen"])
+    assert {row.mean for row in rows} == {7.0, 8.0}
+    assert {row.network for row in first} == {"EfficientNet-Lite0, pretrained"}
+    assert {row.network for row in rows} == {"EfficientNet-Lite0, pretrained, frozen"}
+    assert {row.epochs for row in rows} == {""}
