@@ -166,12 +166,16 @@ def read_seconds(folder: Path) -> float:
 
 def keep(folder: Path, study: Sequence[str]) -> None:
     """Takes up what came back: finished trainings, and what is left of the others."""
+    if not (folder / KNOWN.name).is_file():
+        raise SystemExit(f"{folder}: got no {KNOWN.name}, wanted what timed_study.sh left there")
     came = read_trainings(folder / KNOWN.name, find_fault)
     for fault in [came.damage, *came.faults.values()]:
         if fault:
             print(f"{folder / KNOWN.name}: {fault}")
     known = KnownTrainings(KNOWN, print, find_fault)
     for name, training in came.trainings.items():
+        if known.get(name, training) != training:
+            print(f"{name}: came with another result than {KNOWN.name} has, which stays")
         known.add(name, *training)
     known.close()
     left = PARCELS / "left"

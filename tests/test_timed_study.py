@@ -1,5 +1,7 @@
 """benchmarks/timed_study.sh and parcels.py: what ends in time is kept, the rest goes on."""
 
+import gzip
+import json
 import os
 import shutil
 import subprocess
@@ -12,7 +14,7 @@ import torch
 from foveapool.data.images import Augmentation, DataSet, Images
 from foveapool.data.registry import load_data
 from foveapool.data.user_data import write_npz
-from foveapool.known_trainings import read_trainings
+from foveapool.known_trainings import read_trainings, write_lines
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 import parcels
@@ -150,3 +152,28 @@ def test_what_took_most_time_a_byte_is_left_first(tmp_path):
     assert (large, "scatter-down3.safetensors") in found
     assert (large, "weights.safetensors") not in found
     assert (cut, "checkpoint.safetensors") in found and (cut, "metrics.jsonl") in found
+
+
+def test_what_came_back_joins_what_is_known_and_changes_none_of_it(tmp_path, monkeypatch, capsys):
+    folder, known = tmp_path / "back", tmp_path / "known" / "trainings.jsonl.gz"
+    folder.mkdir()
+    known.parent.mkdir()
+    monkeypatch.setattr(parcels, "KNOWN", known)
+    monkeypatch.setattr(parcels, "PARCELS", tmp_path / "parcels")
+    monkeypatch.setattr(parcels.subprocess, "run", lambda *_, **__: None)
+    with pytest.raises(SystemExit, match=r"got no trainings.jsonl.gz, wanted"):
+        parcels.keep(folder, ["tiny"])
+    whole = read_trainings(ROOT / "results" / "trainings.jsonl.gz")
+    header, *lines = gzip.decompress(
+        (ROOT / "results" / "trainings.jsonl.gz").read_bytes()
+    ).splitlines()[:4]
+    (folder / "left.tar.00").write_bytes(b"left")
+    write_lines(known, [header, *lines[:2]])
+    error = json.loads(lines[0])["result"]["error"]
+    other = lines[0].replace(f'"error":{error}'.encode(), b'"error":50.0')
+    write_lines(folder / known.name, [header, other, *lines[1:]])
+    parcels.keep(folder, ["tiny"])
+    assert "came with another result" in capsys.readouterr().out
+    kept = read_trainings(known).trainings
+    assert len(kept) == 3 and all(whole.trainings[name] == kept[name] for name in kept)
+    assert (tmp_path / "parcels" / "left" / "left.tar.00").read_bytes() == b"left"
