@@ -150,8 +150,8 @@ def test_a_window_narrower_than_a_step_is_fitted_and_a_wider_one_asked_for_again
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(3, 4, 5, 4, 1))
     fit = ClosedFormPooling(window=1).fit(model, loader(size=14), "0")
-    assert (fit.scatter_.window, fit.operator_.rows.shape[2]) == (2, 9)
-    message = r"window: got 3 for 0, whose scatter was summed up for 2, wanted 2 or less; .* fit wi"
+    assert (fit.scatter_.window, fit.operator_.rows.shape[2]) == (3, 9)
+    message = r"window: got 4 for 0, whose scatter was summed up for 3, wanted 3 or less; .* fit wi"
     with pytest.raises(ValueError, match=message):
-        fit.set_params(window=3).solve()
+        fit.set_params(window=4).solve()
     assert fit.set_params(window=2).solve().operator_.settings.window == 2

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from foveapool.pooling.grid import Center, centers
-from foveapool.pooling.module import LinearPool2d, default_center
+from foveapool.pooling.module import LinearPool, default_center
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.report.style import (
     COLUMN,
@@ -51,7 +51,7 @@ def spread(size: int, count: int) -> list[int]:
 
 @with_style
 def operator_figure(
-    operator: PoolingOperator | LinearPool2d,
+    operator: PoolingOperator | LinearPool,
     positions: int | tuple[int, int] | None = None,
     width: float = COLUMN,
 ) -> Figure:
@@ -64,7 +64,7 @@ def operator_figure(
     """
     height, across = _get_map_shape(operator)
     rows, columns = _choose_places(operator, positions)
-    whole = operator.dense_weight() if isinstance(operator, LinearPool2d) else operator.weight
+    whole = operator.dense_weight() if isinstance(operator, LinearPool) else operator.weight
     shown = _lay_over_maps(whole, operator)[:, rows][:, :, columns]
     shown = shown.reshape(*shown.shape[:3], height, across)
     limit = float(np.quantile(np.abs(shown), 0.995)) or 1.0
@@ -159,13 +159,13 @@ def eigenvalue_figure(operator: PoolingOperator, width: float = COLUMN) -> Figur
     return figure
 
 
-def _get_center(operator: PoolingOperator | LinearPool2d) -> Center:
+def _get_center(operator: PoolingOperator | LinearPool) -> Center:
     if isinstance(operator, PoolingOperator):
         return operator.settings.center
     return default_center(operator.fitted_for)
 
 
-def _get_map_shape(operator: PoolingOperator | LinearPool2d) -> tuple[int, int]:
+def _get_map_shape(operator: PoolingOperator | LinearPool) -> tuple[int, int]:
     """Height and width of the input map; refuses maps that are no pictures."""
     if len(operator.in_shape) != 2:
         raise ValueError(
@@ -176,7 +176,7 @@ def _get_map_shape(operator: PoolingOperator | LinearPool2d) -> tuple[int, int]:
 
 
 def _choose_places(
-    operator: PoolingOperator | LinearPool2d, positions: int | tuple[int, int] | None
+    operator: PoolingOperator | LinearPool, positions: int | tuple[int, int] | None
 ) -> tuple[list[int], list[int]]:
     if positions is None:
         positions = (min(3, operator.out_shape[0]), min(3, operator.out_shape[1]))
@@ -190,7 +190,7 @@ def _choose_places(
     return spread(down, counts[0]), spread(across, counts[1])
 
 
-def _lay_over_maps(values: Tensor, operator: PoolingOperator | LinearPool2d) -> np.ndarray:
+def _lay_over_maps(values: Tensor, operator: PoolingOperator | LinearPool) -> np.ndarray:
     """(k, M, ...) as (k, H', W', ...)."""
     array = values.detach().cpu().double().numpy()  # NumPy has no bfloat16
     return array.reshape(len(array), *operator.out_shape, *array.shape[2:])

@@ -15,7 +15,7 @@ from foveapool._io import read_sealed_json
 from foveapool._stored_names import from_stored
 from foveapool.labels import list_unusual
 from foveapool.pooling.grid import Center
-from foveapool.pooling.module import LinearPool2d, default_center
+from foveapool.pooling.module import LinearPool, default_center
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.pooling.storage import ADAPTER_CONFIG, ADAPTER_WEIGHTS, FIT_NOTE, load_tensors
 from foveapool.report.describe import TrainingFolder, describe_poolings
@@ -233,19 +233,19 @@ def find_adapter_folder(path: Path) -> Path | None:
     return path if (path / ADAPTER_CONFIG).is_file() else None
 
 
-def read_adapter_pools(folder: Path) -> dict[str, LinearPool2d]:
+def read_adapter_pools(folder: Path) -> dict[str, LinearPool]:
     """The poolings of an adapter by the names of the layers, as they were when it was saved."""
     path = folder / ADAPTER_WEIGHTS
     tensors, header = load_tensors(path, "adapter")
     try:
-        found: dict[str, LinearPool2d] = {}
-        pools: dict[str, LinearPool2d] = {}
+        found: dict[str, LinearPool] = {}
+        pools: dict[str, LinearPool] = {}
         for layer in header["layers"]:
             key = layer["pool"]
             if key not in pools:
                 sizes = {name: layer[name] for name in ("in_shape", "out_shape")}
                 sizes |= {name: layer[name] for name in ("window", "center") if name in layer}
-                pools[key] = LinearPool2d(tensors[f"{key}.weight"], **sizes)
+                pools[key] = LinearPool.of(tensors[f"{key}.weight"], **sizes)
                 pools[key].fitted_for = layer["mode"]
             found |= dict.fromkeys(layer["names"], pools[key])
         return found
@@ -255,7 +255,7 @@ def read_adapter_pools(folder: Path) -> dict[str, LinearPool2d]:
         ) from error
 
 
-def read_adapter_layer(source: Path, layer: str | None = None) -> LinearPool2d | None:
+def read_adapter_layer(source: Path, layer: str | None = None) -> LinearPool | None:
     """The pooling of an adapter, as the only one or that of a layer; None where there is none."""
     folder = find_adapter_folder(source)
     if folder is None:
