@@ -118,9 +118,9 @@ def test_a_window_bounds_the_components_too():
 def test_the_pooling_is_that_of_mode_replace_and_branches_share_their_scatter():
     model = toy()
     before = anatomy(model)
-    fit = ClosedFormPooling(components=2).fit(model, loader(), BOTH, "mix")
+    fit = ClosedFormPooling(25.0, components=2).fit(model, loader(), BOTH, "mix")
     assert anatomy(model) == before
-    wanted = ClosedFormPooling(components=2).fit(model, loader(), BOTH, "replace")
+    wanted = ClosedFormPooling(25.0, components=2).fit(model, loader(), BOTH, "replace")
     for name in BOTH:
         assert torch.equal(fit.operators_[name].weight, wanted.operators_[name].weight)
     assert fit.scatters_[MAIN] is fit.scatters_[SHORTCUT]
