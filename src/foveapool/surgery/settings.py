@@ -142,7 +142,7 @@ def resolve_window(
     return default_window(mode, max(strides))
 
 
-# How much locality leaves a trained network most of its answers, in units of trace(B)/N.
+# How much locality leaves a trained network as many of its answers as it can, in trace(B)/N.
 # docs/alpha.md has the evidence. In the layer's place the network has to be trained anyway.
 _AUTO = {"mix": 3.0, "after": 100.0}
 
