@@ -1,7 +1,7 @@
 """What the documentation site needs beyond mkdocs.yml, and a check of the links of a built site.
 
-README, CONTRIBUTING, CHANGELOG and the list of examples are pages of the site, too. Links are
-written for readers of the repository; those that leave the site lose their address here.
+README, CONTRIBUTING, SECURITY, CHANGELOG and the list of examples are pages of the site, too. Links
+are written for readers of the repository; those that leave the site lose their address here.
 
     python .ci/site.py build/site      # says which links lead nowhere, and which leave the site
 """
@@ -21,6 +21,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGES = {
     "README.md": "index.md",
     "CONTRIBUTING.md": "contributing.md",
+    "SECURITY.md": "security.md",
     "CHANGELOG.md": "changelog.md",
     "examples/README.md": "examples.md",
 }

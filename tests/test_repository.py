@@ -44,3 +44,17 @@ def test_every_address_is_one_that_the_project_cites():
     citation = (ROOT / "CITATION.cff").read_text("utf-8")
     for address in PROJECT["urls"].values():
         assert address.removeprefix("https://arxiv.org/abs/") in citation
+
+
+def test_all_that_developers_install_is_pinned_by_hash():
+    lock = (ROOT / "requirements.lock").read_text("utf-8")
+    hashed = r"^([a-z0-9-]+)==(\S+)(?: ;.*)? \\\n    --hash=sha256:[0-9a-f]{64}"
+    pinned = dict(re.findall(hashed, lock, re.MULTILINE))
+    assert {line.split("==")[0] for line in lock.splitlines() if line[0] not in "# "} == set(pinned)
+    assert "//" not in lock
+    constraints = (ROOT / "constraints.txt").read_text("utf-8")
+    fixed = dict(re.findall(r"^([a-z-]+)==(\S+)$", constraints, re.MULTILINE))
+    assert fixed.items() - pinned.items() == {("torch", fixed["torch"])}
+    wanted = set(PROJECT["dependencies"]).union(*PROJECT["optional-dependencies"].values())
+    names = {re.split(r"[^\w-]", each)[0].lower().replace("_", "-") for each in wanted}
+    assert names - pinned.keys() == {"torch", "foveapool"}

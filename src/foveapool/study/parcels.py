@@ -114,6 +114,8 @@ def make_own_folder() -> Iterator[Path]:
 
 
 def _is_alive(process: int) -> bool:
+    if os.name == "nt":
+        return True  # there, asking in this way would end it
     try:
         os.kill(process, 0)
     except ProcessLookupError:
