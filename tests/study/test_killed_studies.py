@@ -21,7 +21,7 @@ from foveapool.study import spec
 from foveapool.study.search import Search
 from foveapool.study.study import Arm, Study
 from foveapool.study.spec import load_training_data
-from small import CPU, RECIPE, SOURCE, conduct_study, engine, training
+from small_studies import CPU, RECIPE, SOURCE, conduct_study, engine, training
 from dataclasses import replace
 
 load_training_data(training(), CPU)
