@@ -48,8 +48,8 @@ def main() -> None:
     (folder / "metrics.jsonl").write_text("\n".join(lines) + "\n", "utf-8")
     note = {
         "title": "A pooling learned on street digits",
-        "data": f"street-digits, {IMAGES:,} training images, seed 0",
-        "network": f"cnn, width {WIDTH}, strided convolutions, seed {SEED}",
+        "data": f"street digits, {IMAGES:,} training images, seed 0",
+        "network": f"CNN, width {WIDTH}, strided convolutions, seed {SEED}",
         "recipe": f"adam, rate {RECIPE.lr:g}, {RECIPE.epochs} epochs, batches of 64",
         "error": f"{result.test_error:.2f} % of {len(data.test):,} test images",
         "time_training": f"{result.seconds:.0f} s",

@@ -190,8 +190,8 @@ def _describe_gain(family: Family) -> Headline:
     verdict = f"Separates the classes {float(gain.mean()):.2g} times as well as average pooling"
     told = (
         f"Component 1 of {family.label}, alpha {operator.settings.alpha:g}: the mean over the "
-        f"places of the output map; single ones have {float(gain.min()):.2g} to "
-        f"{float(gain.max()):.2g} times. No test error with it is known here: studies have them."
+        f"places of the output map, {float(gain.min()):.2g} to {float(gain.max()):.2g} times at "
+        "single places. Its test error is not known here; a study measures it."
     )
     return Headline(verdict, (told,))
 
