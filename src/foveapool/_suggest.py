@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import shlex
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -27,5 +28,5 @@ def how_to_install(extra: str) -> str:
     """
     clone = Path(__file__).resolve().parents[2]
     if (clone / "pyproject.toml").is_file():
-        return f"pip install -e '{clone}[{extra}]'"
+        return f"pip install -e {shlex.quote(f'{clone}[{extra}]')}"
     return f"pip install 'foveapool[{extra}]'"

@@ -94,8 +94,8 @@ def push(
 ) -> str:
     """Saves the replaced layers of a network on the Hugging Face Hub, card included.
 
-    Needs `pip install 'foveapool[hub]'` and a token, as `hf auth login` leaves it. HF_ENDPOINT
-    names another server.
+    Needs the extra `hub` and a token, as `hf auth login` leaves it. HF_ENDPOINT names another
+    server.
 
     Args:
         model: As for `save`.
