@@ -164,8 +164,12 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def write_sealed_json(path: Path, facts: Mapping[str, Any]) -> None:
     """Writes an object with the SHA-256 of what it says, whole or not at all."""
-    text = json.dumps({**facts, _SEAL: _digest_facts(facts)}, indent=1)
-    write_text(path, text + "\n")
+    write_text(path, seal_json(facts))
+
+
+def seal_json(facts: Mapping[str, Any]) -> str:
+    """The text of `write_sealed_json`; TypeError where JSON cannot say it."""
+    return json.dumps({**facts, _SEAL: _digest_facts(facts)}, indent=1) + "\n"
 
 
 def read_sealed_json(path: Path) -> dict[str, Any]:

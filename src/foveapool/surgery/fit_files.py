@@ -30,7 +30,7 @@ from foveapool._io import (
     make_folder,
     read_json,
     read_sealed_json,
-    write_sealed_json,
+    seal_json,
     write_text,
 )
 from foveapool._stored_names import from_stored, to_stored
@@ -106,10 +106,11 @@ def write_fit(folder: Path, kept: FitState) -> None:
             for files, each in zip((scatters, operators, mixings), values, strict=True)
             for name, value in each.items()
         }
+        note = seal_json(facts)  # what cannot be written down is refused before a file is
         write_text(folder / _BEGUN, json.dumps({"files": sorted(new.keys() | older)}))
         for file, value in new.items():
             value.save(folder / file)
-        write_sealed_json(folder / FIT_NOTE, facts)
+        write_text(folder / FIT_NOTE, note)
         for name in older - new.keys():
             (folder / name).unlink(missing_ok=True)
         (folder / _BEGUN).unlink()
