@@ -150,3 +150,7 @@ def _draw_results(images: Path) -> None:
         (path,) = (RESULTS / "operators").glob(f"svhn-reduced-{network}-*.safetensors")
         figure = operator_figure(fp.PoolingOperator.load(path), width=WIDE)
         save_figure(figure, images / f"operator-{network}.png", dpi=110)
+    for form in ("replace", "after-activation"):
+        path = RESULTS / "operators" / f"solar-cells-{form}-blocks.5.depthwise_conv.safetensors"
+        figure = operator_figure(fp.PoolingOperator.load(path), width=WIDE)
+        save_figure(figure, images / f"operator-solar-cells-{form}.png", dpi=110)

@@ -138,7 +138,7 @@ def make_rows(tests: Sequence[Training], finished: Finished) -> list[Row]:
                     metric=metric,
                     network="EfficientNet-Lite0, pretrained" + ", frozen" * finished.frozen,
                     data=f"elpv, {finished.options['size']} pixels",
-                    pooling=setting.arm.split(",")[0],
+                    pooling=name_pooling(setting),
                     layer=", ".join(LAYERS),
                     form=ARMS[setting.arm].form,
                     alpha=f"{setting.choice:g} trace" if ARMS[setting.arm].form else "",
@@ -151,6 +151,11 @@ def make_rows(tests: Sequence[Training], finished: Finished) -> list[Row]:
             )
         rows += own + list(compare_with_first(own))
     return rows
+
+
+def name_pooling(setting: Setting) -> str:
+    """The arm's, without its form; of BlurPool the filter that was chosen."""
+    return str(setting.choice) if setting.arm == "BlurPool" else setting.arm.split(",")[0]
 
 
 def compare_with_first(rows: Sequence[Row]) -> Iterator[Row]:

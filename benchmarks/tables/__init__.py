@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tables import alpha, choices, corruptions, forms, poolings, procedure, robustness, speed, swap
+from tables import (
+    alpha,
+    choices,
+    corruptions,
+    forms,
+    poolings,
+    procedure,
+    robustness,
+    solar,
+    speed,
+    swap,
+)
 
 TABLES: dict[str, Callable[[], str]] = {
     **speed.TABLES,
@@ -16,4 +27,5 @@ TABLES: dict[str, Callable[[], str]] = {
     **corruptions.TABLES,
     **alpha.TABLES,
     **swap.TABLES,
+    **solar.TABLES,
 }
