@@ -146,9 +146,9 @@ class LinearPool(Layer):
         """Keeps what pooling with a window goes by, which no state has to tell."""
         assert self.window is not None
         shapes = (self.in_shape, self.out_shape)
-        tiling, self._deep = lay_out(*shapes, self.window, self.center, components)
-        self._tile, tables = tiling.tile, {"_index": index}
-        if tiling.is_cheaper:
+        tiling, deep, is_cheaper = lay_out(*shapes, self.window, self.center, components)
+        self._tile, self._deep, tables = tiling.tile, deep, {"_index": index}
+        if is_cheaper:
             names = ("_cuts_down", "_cuts_across", "_inside_down", "_inside_across")
             tables = dict(zip(names, (*tiling.cuts, *tiling.inside), strict=True))
         for name, table in tables.items():

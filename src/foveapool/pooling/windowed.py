@@ -76,9 +76,9 @@ class Tiling:
         return cls(tuple(in_shape), tuple(out_shape), tile, tuple(cuts), tuple(inside))
 
     @property
-    def is_cheaper(self) -> bool:
-        """Whether tiles are faster than the whole matrix."""
-        return GAIN * math.prod(cut.shape[1] for cut in self.cuts) < math.prod(self.in_shape)
+    def seen(self) -> int:
+        """How many places a tile sees."""
+        return math.prod(cut.shape[1] for cut in self.cuts)
 
 
 def pool_windowed(
@@ -125,16 +125,22 @@ def lay_out(
     window: int,
     center: Center,
     components: int,
-) -> tuple[Tiling, Slices]:
-    """How maps of any number of axes are cut for windows: as planes, and a volume's slices."""
+) -> tuple[Tiling, Slices, bool]:
+    """How maps of any number of axes are cut for windows: as planes, and a volume's slices.
+
+    Last whether that is faster than the whole matrix.
+    """
     deep: Slices = ()
+    places = math.prod(in_shape)
     if len(in_shape) == 3:
         (along,) = window_axes(in_shape[:1], out_shape[:1], window, center)
         deep = tuple(map(tuple, along.tolist()))
         in_shape, out_shape = in_shape[1:], out_shape[1:]
     if len(in_shape) == 1:
         in_shape, out_shape = (1, *in_shape), (1, *out_shape)
-    return Tiling.of(in_shape, out_shape, window, center, components), deep
+    tiling = Tiling.of(in_shape, out_shape, window, center, components)
+    seen = tiling.seen * (len(deep[0]) if deep else 1)
+    return tiling, deep, GAIN * seen < places
 
 
 def _make_level(rows: Tensor, mean: Tensor) -> Tensor:
