@@ -111,7 +111,7 @@ def test_a_fact_that_is_missing_or_of_another_type_is_named(tmp_path, key):
         (lambda layer, _: layer.update(names=[]), "names: got none"),
         (lambda layer, _: layer.update(on_resize="never"), "on_resize: got 'never'"),
         (lambda layer, _: layer.update(in_shape=[30_000, 30_000]), "weight: got shape"),
-        (lambda layer, _: layer.update(in_shape=[10**30, 8]), "weight: got shape|Overflow"),
+        (lambda layer, _: layer.update(in_shape=[10**30, 8]), "in_shape: got"),
         (lambda _, tensors: tensors.pop("pool.0.weight"), r"got no pool\.0\.weight"),
         (lambda _, tensors: tensors["pool.0.weight"].fill_(torch.nan), "got NaN or infinity in"),
         (

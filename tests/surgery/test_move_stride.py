@@ -72,9 +72,9 @@ def test_a_pooling_is_fitted_on_what_the_activation_gives_at_full_resolution():
     with torch.no_grad():
         maps = dense[2](dense[1](dense[0](x)))
     scatter = fp.compute_scatter(maps, labels, window=2)
-    wanted = fp.solve_pooling(scatter, (4, 4), components=1, window=2, center="first")
+    wanted = fp.solve_pooling(scatter, (4, 4), alpha=25.0, components=1, window=2, center="first")
     name = fp.move_stride(network, x[:1], "0", behind="2")
-    fit = fp.ClosedFormPooling().fit(network, [(x, labels)], layer=name, mode="after")
+    fit = fp.ClosedFormPooling(25.0).fit(network, [(x, labels)], layer=name, mode="after")
     torch.testing.assert_close(fit.operator_.weight, wanted.weight, rtol=0, atol=1e-5)
     fit.replace(network)
     pool = fit.module()
