@@ -29,7 +29,7 @@ def runs(tmp_path):
     """A folder that an earlier version wrote, its files written again by this one."""
     shutil.copytree(FROZEN, tmp_path / "runs")
     for path in (tmp_path / "runs").glob("trainings/*/*"):
-        if path.name == "result.json":
+        if path.suffix == ".json" and path.name != "training.json":
             write_sealed_json(path, read_sealed_json(path))
         elif path.name == "weights.safetensors":
             tensors, facts = load_tensors(path, "weights")
@@ -52,7 +52,13 @@ def test_whole_folders_of_before_and_of_today_have_nothing_broken(runs):
 
 @pytest.mark.parametrize(
     "name",
-    ["result.json", "weights.safetensors", "operator-3.safetensors", "scatter-*.safetensors"],
+    [
+        "result.json",
+        "weights.safetensors",
+        "operator-3.json",
+        "operator-3.safetensors",
+        "scatter-*.safetensors",
+    ],
 )
 def test_any_bit_that_was_flipped_is_told_with_its_file(runs, name):
     path = find(runs, name)
@@ -63,6 +69,8 @@ def test_any_bit_that_was_flipped_is_told_with_its_file(runs, name):
         content[place] ^= 1
         if path.suffix == ".json" and json.loads(whole) == parse(content):
             continue  # one blank for another
+        if b'"sha256"' in whole and b'"sha256"' not in content:
+            continue  # the contents are right, and nobody says so
         path.write_bytes(content)
         done = check(runs)
         assert done.exit_code == 1

@@ -1,10 +1,10 @@
 """Seconds to fit: those of the passes and of the solving, whoever did them and when."""
 
-import json
 from types import SimpleNamespace
 
 import pytest
 
+from foveapool._io import read_sealed_json
 from foveapool.runs import Runs
 from foveapool.study import fits
 from foveapool.study.fits import fit_operators, solve_scatter, sum_scatter
@@ -60,7 +60,7 @@ def test_after_a_kill_the_time_is_that_of_the_fit_and_not_of_reading_a_file(runs
     one = training(("closed-form", 3))
     fit_operators(one, runs, CPU)
     (note,) = runs.folder(one.name).glob("operator-3.json")
-    assert json.loads(note.read_text()) == {"passes": PASSES, "solving": SOLVING}
+    assert read_sealed_json(note) == {"passes": PASSES, "solving": SOLVING}
     assert run_training(one, runs, CPU)["fit_seconds"] == PASSES + SOLVING
 
 

@@ -132,7 +132,7 @@ def _check_robustness(path: Path) -> Iterator[str]:
 
 
 def _check_times(path: Path) -> Iterator[str]:
-    check_types({"seconds": read_json(path)}, {"seconds": dict[str, float]})
+    check_types({"seconds": read_sealed_json(path)}, {"seconds": dict[str, float]})
     yield from ()
 
 

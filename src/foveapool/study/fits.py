@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from torch import Tensor, nn
 
-from foveapool._io import clear_leftovers, hold_lock, read_json, write_text
+from foveapool._io import clear_leftovers, hold_lock, read_sealed_json, write_sealed_json
 from foveapool._stored_names import STORED
 from foveapool.data.batches import OrderedBatches, load_resident
 from foveapool.data.images import DataSet
@@ -233,7 +233,7 @@ def _time_path(path: Path) -> Path:
 def _note_time(path: Path, took: Mapping[str, float]) -> None:
     """Notes the seconds that a file took, before it is there; nothing where they are not known."""
     if took:
-        write_text(_time_path(path), json.dumps(took) + "\n")
+        write_sealed_json(_time_path(path), took)
     else:
         _time_path(path).unlink(missing_ok=True)
 
@@ -241,7 +241,7 @@ def _note_time(path: Path, took: Mapping[str, float]) -> None:
 def _read_time(path: Path) -> dict[str, float]:
     """The seconds that a file took to make, by what was done; none where nobody noted them."""
     try:
-        took = read_json(_time_path(path))
+        took = read_sealed_json(_time_path(path))
     except (OSError, ValueError):
         return {}
     return took if all(isinstance(each, float) for each in took.values()) else {}
