@@ -24,11 +24,12 @@ $(READY): pyproject.toml constraints.txt requirements.lock
 # What torch is built for differs from machine to machine, and so do its hashes and what it brings.
 lock: $(READY) ## renew requirements.lock: what everyone installs, by version and hash
 	@mkdir -p build
-	@echo "# Made by \`make lock\`: all that developers and CI install but torch, with its hashes." >build/lock
 	$(BIN)/python -m uv pip compile --quiet --upgrade --universal --python-version 3.11 --extra dev \
-		--generate-hashes --no-annotate --no-header --constraints constraints.txt pyproject.toml | \
-		awk '/^[^ ]/ {ours = !/^(torch==|triton==|nvidia-|cuda-)/} ours' >>build/lock
-	@mv build/lock requirements.lock
+		--generate-hashes --no-annotate --no-header --constraints constraints.txt \
+		--output-file build/all.lock pyproject.toml >build/lock.log
+	@echo "# Made by \`make lock\`: all that developers and CI install but torch, with its hashes." \
+		>requirements.lock
+	@awk '/^[^ ]/ {ours = !/^(torch==|triton==|nvidia-|cuda-)/} ours' build/all.lock >>requirements.lock
 
 # What is known of trainings is for `make study` alone: tests and the demo do their own.
 unexport FOVEAPOOL_KNOWN
