@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,17 +27,17 @@ def tiny(monkeypatch):
     return sets
 
 
-def run(*arguments: object, root: Path) -> tuple[int, str, str]:
+def run(*arguments: object, root: Path, columns: str = "300") -> tuple[int, str, str]:
     """Exit code, output, and the error stream."""
     line = [str(argument) for argument in (*arguments, "--data-root", root)]
-    done = CliRunner().invoke(command.app, line, env={"COLUMNS": "300", "TERM": "dumb"})
+    done = CliRunner().invoke(command.app, line, env={"COLUMNS": columns, "TERM": "dumb"})
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
     return done.exit_code, done.stdout, done.stderr
 
 
 def rows(table: str) -> dict[str, list[str]]:
-    lines = [[cell.strip() for cell in line.split("│")] for line in table.splitlines()]
-    return {cells[1]: cells[2:-1] for cells in lines if len(cells) > 2}
+    lines = [re.split(r" {2,}", line.strip()) for line in table.splitlines()]
+    return {cells[0]: cells[1:] for cells in lines if len(cells) > 1}
 
 
 def test_list_says_what_is_there_and_where(tmp_path):
@@ -51,6 +52,7 @@ def test_list_says_what_is_there_and_where(tmp_path):
     assert found["svhn-reduced"][:4] == ["3", "10", "10", "in part"]
     assert found["street-digits"][3:] == ["yes", "-", "drawn when asked for"]
     assert {"folder:PATH", "npz:PATH"} < found.keys()
+    assert rows(run("list", root=tmp_path, columns="40")[1]) == found  # paths are not cut
 
 
 def test_list_of_an_empty_root_says_where_a_download_would_go(tmp_path):

@@ -40,12 +40,13 @@ app = typer.Typer(
 @app.command("list")
 def list_sets(data_root: DataRoot = None) -> None:
     """Shows every data set: how large it is, whether its files are there, what to download."""
+    from rich import box
     from rich.console import Console
     from rich.table import Table
 
     root = resolve_root(data_root)
-    table = Table("name", "train", "test", "classes", "there", "download")
-    table.add_column("where", overflow="fold")
+    names = ("name", "train", "test", "classes", "there", "download", "where")
+    table = Table(*names, box=box.SIMPLE_HEAD)
     for name, official in OFFICIAL.items():
         train, test = sum(official.train_counts), sum(official.test_counts)
         if name == "svhn-reduced":
@@ -55,7 +56,11 @@ def list_sets(data_root: DataRoot = None) -> None:
     table.add_row("street-digits", "any", "any", "10", "yes", "-", "drawn when asked for")
     for name in ("folder:PATH", "npz:PATH"):
         table.add_row(name, "", "", "", "", "-", "files of your own: foveapool data --help")
-    Console(markup=False, emoji=False).print(table)
+    console = Console(markup=False, emoji=False)
+    # A line a set, however wide: paths are there to be copied.
+    whole = console.measure(table, options=console.options.update(width=1000)).maximum
+    console.width = max(console.width, whole)
+    console.print(table)
 
 
 def _where(name: str, official: OfficialSet, root: Path) -> tuple[str, str, str]:
