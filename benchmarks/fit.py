@@ -5,6 +5,7 @@
     python benchmarks/fit.py growth           # N from 64 to 4096
     python benchmarks/fit.py large            # 112 x 112 with a window
     python benchmarks/fit.py agree            # the same operator on CPU and GPU, signs included
+    python benchmarks/fit.py older            # against the solver of an older commit, one thread
 
 Adds rows to results/fit.csv (`--out`). Scatter comes from the maps of random convolutions over
 generated street-like scenes.
@@ -13,10 +14,16 @@ generated street-like scenes.
 from __future__ import annotations
 
 import argparse
+import itertools
+import os
 import statistics
+import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -219,7 +226,71 @@ def agree(options: argparse.Namespace, results: Results) -> None:
             results.add("krylov", layer, metric, [float(difference)], alpha=f"{alpha:g}")
 
 
-QUESTIONS = {"peers": peers, "gram": gram, "growth": growth, "large": large, "agree": agree}
+# Run by one interpreter for each commit, with its own `src`.
+SOLVE = """
+import sys, time, torch, foveapool as fp
+torch.set_num_threads(1)
+path, side, alpha, components = sys.argv[1], *(int(each) for each in sys.argv[2:])
+scatter = fp.Scatter.load(path)
+begin = time.process_time()
+operator = fp.solve_pooling(scatter, (side, side), alpha=float(alpha), components=components)
+print(time.process_time() - begin, float(operator.residuals.max()))
+"""
+
+
+def older(options: argparse.Namespace, results: Results) -> None:
+    """CPU seconds of solving now and at an older commit, in turn; and of nine components."""
+    with tempfile.TemporaryDirectory() as folder:
+        archive = subprocess.run(
+            ["git", "archive", options.commit, "src"], check=True, capture_output=True
+        )
+        subprocess.run(["tar", "-x", "-C", folder], input=archive.stdout, check=True)
+        of_two: dict[int, float] = {}
+        sources = {"now": "src", f"at {options.commit}": f"{folder}/src"}
+        for size, alpha, components in itertools.product(options.sizes, (25, 400), (2, 9)):
+            if components == 9 and size != 48:
+                continue
+            path = f"{folder}/scatter-{size}"
+            if not Path(path).exists():
+                fp.compute_scatter(*maps_of(size, 1000), num_classes=10).save(path)
+            told = [path, str(size // 2), str(alpha), str(components)]
+            times: dict[str, list[float]] = {name: [] for name in sources}
+            for _ in range(options.repeats):
+                for name, source in sources.items():
+                    if components == 9 and name != "now":
+                        continue
+                    done = subprocess.run(
+                        [sys.executable, "-c", SOLVE, *told],
+                        env=os.environ | {"PYTHONPATH": source},
+                        check=True,
+                        capture_output=True,
+                        text=True,
+                    )
+                    taken, residual = map(float, done.stdout.split())
+                    assert residual <= 1e-8, (name, size, alpha, residual)
+                    times[name].append(taken)
+            layer = f"N={size**2} M={size**2 // 4}"
+            more = {"alpha": str(alpha), "components": str(components)}
+            for name, taken in times.items():
+                if taken:
+                    results.add(f"solver {name}", layer, "CPU seconds to solve", taken, **more)
+            if components == 2:
+                now, before = (statistics.median(taken) for taken in times.values())
+                results.add("solver now / older", layer, "times faster", [before / now], **more)
+                of_two[alpha] = now
+            else:
+                ratio = statistics.median(times["now"]) / of_two[alpha]
+                results.add("nine / two components", layer, "times slower", [ratio], **more)
+
+
+QUESTIONS = {
+    "peers": peers,
+    "gram": gram,
+    "growth": growth,
+    "large": large,
+    "agree": agree,
+    "older": older,
+}
 
 
 def main() -> None:
@@ -232,6 +303,7 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="+", default=[8, 16, 24, 32, 48, 64])
     parser.add_argument("--sample", type=int, default=8, help="places that scipy solves")
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--commit", default="067f21a", help="of `older`")
     parser.add_argument("--out", default="results/fit.csv")
     options = parser.parse_args()
     results = Results(options.out)

@@ -5,7 +5,7 @@ Maps have more places than the iterative solver hands to LAPACK at once, so that
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
@@ -34,9 +34,25 @@ def krylov_of_large_maps(
         return krylov.solve_krylov(pencil, components, tolerance, start)
 
 
-ROUTES: dict[str, Solver] = {**SOLVERS, "krylov of large maps": krylov_of_large_maps}
+def multilevel(
+    pencil: Pencil, components: int, tolerance: float = 1e-8, start: Tensor | None = None
+) -> Eigenpairs:
+    """The default solver's way with the largest maps, where they share A and B."""
+    shape = {144: (12, 12), 200: (20, 10), 256: (16, 16)}.get(pencil.size)
+    both = replace(pencil.matrices, shape=shape if pencil.matrices.shared else None)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(krylov.multilevel, "SMALLEST", 0)
+        patch.setattr(krylov.multilevel, "NEAREST", (2, 5))
+        return krylov_of_large_maps(replace(pencil, matrices=both), components, tolerance, start)
+
+
+ROUTES: dict[str, Solver] = {
+    **SOLVERS,
+    "krylov of large maps": krylov_of_large_maps,
+    "multilevel": multilevel,
+}
 NAMES = sorted(ROUTES)
-iterative = pytest.mark.parametrize("route", ["krylov", "krylov of large maps"])
+iterative = pytest.mark.parametrize("route", ["krylov", "krylov of large maps", "multilevel"])
 # In shape, out shape, window: shared matrices twice, matrices of its own for each place once.
 CASES: dict[str, tuple[Shape, Shape, int | None]] = {
     "square": ((12, 12), (4, 3), None),

@@ -11,7 +11,7 @@ import torch
 from torch.nn import functional
 
 from foveapool.pooling import grid
-from foveapool.pooling.solvers import SOLVERS, Matrices, Pencil
+from foveapool.pooling.solvers import SOLVERS, Matrices, Pencil, multilevel
 
 from .eigenproblems import (
     ROUTES,
@@ -62,6 +62,21 @@ def test_independent_pixels_give_indicators(solver, alpha):
     apart = (ratio[:, 1:3] < (1 - 1e-3) * ratio[:, :2]).all(1)
     assert apart.sum() > 12
     assert (rows.abs() - expected)[apart].abs().max() <= 1e-6
+
+
+@pytest.mark.parametrize("strength", [0.02, 0.5])
+def test_large_maps_of_independent_pixels_have_no_smooth_answer_and_find_theirs(strength):
+    # Blocks of pixels, as large maps are searched with first, know of none of these eigenvectors.
+    generator = torch.Generator().manual_seed(0)
+    signal, noise = torch.rand(2, 1024, generator=generator, dtype=torch.float64) + 0.1
+    diagonal = strength * grid.penalty((32, 32), (16, 16))[::37]
+    matrices = Matrices(signal.diag(), noise.diag(), shape=(32, 32))
+    pencil = Pencil(matrices, diagonal)
+    assert multilevel.suits(pencil, 2)
+    pairs = SOLVERS["krylov"](pencil, 2, 1e-8, None)
+    ratio = (signal / (noise + diagonal)).sort(1, descending=True).values
+    assert torch.allclose(pairs.values[:, :2], ratio[:, :2], rtol=1e-9, atol=0)
+    assert bool((pairs.values[:, 2] <= ratio[:, 2]).all())
 
 
 @solvers

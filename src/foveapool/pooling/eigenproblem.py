@@ -33,7 +33,7 @@ from foveapool.pooling.grid import (
 )
 from foveapool.pooling.scatter import Scatter
 from foveapool.pooling.solvers import SOLVERS, Eigenpairs, Matrices, Pencil
-from foveapool.pooling.solvers.pencil import multiply_rows
+from foveapool.pooling.solvers.multilevel import plan_batch, suits
 
 # Below this share of the mean of B's diagonal a place counts as constant; the ridge lifts it.
 CONSTANT, RIDGE = 1e-10, 1e-8
@@ -105,7 +105,7 @@ class Eigenproblem:
         with limit_threads(places):
             if index is None:
                 matrices = Matrices(
-                    scatter.between / unit, scatter.within / unit, scatter.rank_bound
+                    scatter.between / unit, scatter.within / unit, scatter.rank_bound, in_shape
                 )
             average = _average_separability(scatter, in_shape, target, window)
         return cls(scatter, in_shape, target, components, center, unit, matrices, index, average)
@@ -194,7 +194,12 @@ class Eigenproblem:
 
         own, whole = self.index is not None, solver != "krylov"
         parallel = device.type == "cpu" and solver != "arpack"
-        step, threads = plan_blocks(outputs, size, own, device, memory, whole, parallel)
+        middle = self.block(slice(outputs // 2, outputs // 2 + 1), strength, ridge, Workspace())
+        if not whole and suits(middle, self.components):
+            step, threads = plan_large(outputs, middle, self.components, memory)
+            middle.matrices.prepare()
+        else:
+            step, threads = plan_blocks(outputs, size, own, device, memory, whole, parallel)
         with torch.no_grad(), float32_products("ieee"):
             parts = map_blocks(one, outputs, step, threads)
         return Solution(*(torch.cat(part) for part in zip(*parts, strict=True)))
@@ -203,7 +208,10 @@ class Eigenproblem:
 def _measure_rows(pencil: Pencil, pairs: Eigenpairs) -> tuple[Tensor, Tensor]:
     """The residuals, and S_b / S_w of each pooled value, both (b, k)."""
     rows = pairs.vectors
-    image, spread = pencil.times_between(rows), multiply_rows(rows, pencil.matrices.within)
+    if pairs.images is None:
+        image, spread = pencil.times_between(rows), pencil.times_within(rows)
+    else:
+        image, spread = pairs.images
     metric = spread.addcmul(rows, pencil.diagonal[:, None])
     between = (rows * image).sum(-1)
     # Of B alone: what the metric has beside its diagonal keeps no digits at a large alpha.
@@ -279,6 +287,18 @@ def plan_blocks(
         threads = max(1, int(min(threads, bound // each)))
     fair = -(-outputs // threads)
     most = max(MOST_ON_CPU, ENTRIES_ON_CPU // size**2)
+    return max(1, int(min(most, fair, bound // threads // each))), threads
+
+
+def plan_large(outputs: int, one: Pencil, components: int, memory: int | None) -> tuple[int, int]:
+    """The same where the iteration for large maps suits, as it does for `one` place."""
+    most, each = plan_batch(one, components)
+    # A and B in units of their own, in float32, and between blocks of all sizes.
+    bound = 2**31 if memory is None else memory - 42 * one.size**2
+    threads = max(1, int(min(torch.get_num_threads(), bound // each)))
+    # Blocks of one size: the last one should not be waited for alone.
+    rounds = -(-outputs // (most * threads))
+    fair = -(-outputs // (rounds * threads))
     return max(1, int(min(most, fair, bound // threads // each))), threads
 
 

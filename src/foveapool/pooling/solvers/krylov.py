@@ -3,15 +3,18 @@
 Directions are float32: residuals and their Krylov continuations under (B + D_m)^-1 A, through one
 float32 factor a place. Answers are float64: Rayleigh-Ritz in the space of all directions so far.
 One or two dozen directions a component suffice where a full eigendecomposition finds them all.
-Small maps on a CPU have an iteration of their own, `lanczos.py`.
+On a CPU small maps have an iteration of their own, `lanczos.py`, and large ones another,
+`multilevel.py`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import torch
 from torch import Tensor
 
-from foveapool.pooling.solvers import lanczos
+from foveapool.pooling.solvers import lanczos, multilevel
 from foveapool.pooling.solvers.pencil import (
     Eigenpairs,
     Pencil,
@@ -24,6 +27,8 @@ from foveapool.pooling.solvers.pencil import (
     solve_dense,
     solve_ritz,
 )
+
+Iteration = Callable[[Pencil, int, float, Tensor], tuple[Eigenpairs, Tensor]]
 
 # cuSOLVER diagonalises a batch of matrices up to this size at once, and one by one above it.
 LARGEST_SPACE = {"cuda": 32, "cpu": 48}
@@ -44,8 +49,7 @@ def solve_krylov(
 
     Places that do not get there (clustered eigenvalues, say) are handed to the dense solver.
     """
-    largest = max(LARGEST_SPACE.get(pencil.diagonal.device.type, 48), 4 * components)
-    if pencil.size <= 2 * largest:
+    if pencil.size <= 2 * _count_directions(pencil, components):
         return solve_dense(pencil, components)
     if start is None:
         start = draw_random_rows(pencil, 2 * components)
@@ -56,31 +60,66 @@ def solve_krylov(
     # that starts near the center, or from another answer, would never hear of the others.
     start = scale_to_unit(start)
     start[:, components] += GRAIN * scale_to_unit(draw_random_rows(pencil, 1))[:, 0]
+    if multilevel.suits(pencil, components):
+        pairs, finished = _try(multilevel.iterate_multilevel, pencil, components, tolerance, start)
+        # The other iteration takes more memory for each place.
+        parts = (~finished).nonzero().flatten().split(max(1, pencil.batch // 4))
+        return _complete(
+            pairs, parts, lambda i: _search(pencil.part(i), components, tolerance, start[i])
+        )
+    return _search(pencil, components, tolerance, start)
+
+
+def _count_directions(pencil: Pencil, components: int) -> int:
+    """The most directions that are searched at once."""
+    return max(LARGEST_SPACE.get(pencil.diagonal.device.type, 48), 4 * components)
+
+
+def _search(pencil: Pencil, components: int, tolerance: float, start: Tensor) -> Eigenpairs:
+    """The pairs, by the iteration that suits the size of the maps, or by the dense solver."""
+    # Lanczos' first round wants more directions than an A of low rank has.
+    rank = pencil.matrices.rank or pencil.size
+    plenty = rank >= 2 * lanczos.FIRST_STEPS * start.shape[1]
+    is_small = pencil.diagonal.device.type == "cpu" and pencil.size <= SMALL and plenty
+    iterate = lanczos.iterate_lanczos if is_small else _iterate
+    pairs, finished = _try(iterate, pencil, components, tolerance, start)
+    # LAPACK takes ten times the memory of a place, so fewer places at a time.
+    parts = (~finished).nonzero().flatten().split(max(1, pencil.batch // 10))
+    return _complete(pairs, parts, lambda i: solve_dense(pencil.part(i), components))
+
+
+def _try(
+    iterate: Iteration, pencil: Pencil, components: int, tolerance: float, start: Tensor
+) -> tuple[Eigenpairs, Tensor]:
+    """The pairs that an iteration finds, and for which places (b,) they are good enough."""
     try:
-        # Lanczos' first round wants more directions than an A of low rank has.
-        rank = pencil.matrices.rank or pencil.size
-        plenty = rank >= 2 * lanczos.FIRST_STEPS * start.shape[1]
-        if pencil.diagonal.device.type == "cpu" and pencil.size <= SMALL and plenty:
-            pairs, finished = lanczos.iterate_lanczos(pencil, components, tolerance, start)
-        else:
-            pairs, finished = _iterate(pencil, components, tolerance, start, largest)
+        return iterate(pencil, components, tolerance, start)
     except torch.linalg.LinAlgError:
         # All directions have become the same: rounding left nothing to search with.
-        return solve_dense(pencil, components)
-    if bool(finished.all()):
+        values = pencil.diagonal.new_zeros(pencil.batch, components + 1)
+        vectors = pencil.diagonal.new_zeros(pencil.batch, components, pencil.size)
+        finished = torch.zeros(pencil.batch, dtype=torch.bool, device=values.device)
+        return Eigenpairs(values, vectors), finished
+
+
+def _complete(
+    pairs: Eigenpairs, parts: Sequence[Tensor], solve: Callable[[Tensor], Eigenpairs]
+) -> Eigenpairs:
+    """The pairs, those of the places in `parts` found anew."""
+    if not sum(map(len, parts)):
         return pairs
     values, vectors = pairs.values.clone(), pairs.vectors.clone()
-    # LAPACK takes ten times the memory of a place, so fewer places at a time.
-    for chosen in (~finished).nonzero().flatten().split(max(1, pencil.batch // 10)):
-        exact = solve_dense(pencil.part(chosen), components)
-        values[chosen], vectors[chosen] = exact.values, exact.vectors
+    for places in parts:
+        exact = solve(places)
+        values[places], vectors[places] = exact.values, exact.vectors
     return Eigenpairs(values, vectors)
 
 
 def _iterate(
-    pencil: Pencil, components: int, tolerance: float, start: Tensor, largest: int
+    pencil: Pencil, components: int, tolerance: float, start: Tensor
 ) -> tuple[Eigenpairs, Tensor]:
     """The best pairs found, and for which places (b,) they are good enough."""
+    largest = _count_directions(pencil, components)
     space = _Space(pencil, largest)
     space.add(start[:, : largest // 2])
     direction, filler = _Directions(pencil), draw_random_rows(pencil, components)

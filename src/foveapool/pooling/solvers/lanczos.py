@@ -40,7 +40,7 @@ def iterate_lanczos(
 ) -> tuple[Eigenpairs, Tensor]:
     """The best pairs found, and for which places (b,) they are good enough."""
     start = start[:, : components + 2]
-    space = _Space(pencil, components, start.shape[1])
+    space = Space(pencil, components, start.shape[1])
     space.grow(multiply_rows(start.float(), pencil.matrices.single[0]), FIRST_STEPS)
     values = pencil.diagonal.new_zeros(pencil.batch, components + 1)
     rows = pencil.diagonal.new_empty(pencil.batch, components + 1, pencil.size)
@@ -97,16 +97,18 @@ class _Found:
         return _Found(*(one[chosen] for one in vars(self).values()))
 
 
-class _Space:
+class Space:
     """Float32 rows with their coordinates L^T p and their images A p; the components come first."""
 
-    def __init__(self, pencil: Pencil, components: int, width: int) -> None:
+    def __init__(
+        self, pencil: Pencil, components: int, width: int, steps: int = FIRST_STEPS
+    ) -> None:
         self.pencil, self.components = pencil, components
         scale = pencil.metric_diagonal().rsqrt().float()
         self.factor = _factor(pencil, scale)
         self.scale = scale[:, None, :]
         later = components + SPARE + LATER_STEPS * components
-        shape = (3, pencil.batch, max(FIRST_STEPS * width, later), pencil.size)
+        shape = (3, pencil.batch, max(steps * width, later), pencil.size)
         self.memory = pencil.workspace.take("space", shape, torch.float32, scale.device)
         self.used = 0
         self.found: _Found | None = None
@@ -131,7 +133,7 @@ class _Space:
     def answer(self) -> _Found:
         """The best components in the space, which shrinks to them and a few spare rows."""
         k, rows = self.components, self.memory[1, :, : self.used]
-        _, basis = solve_ritz(*self._products())
+        _, basis = solve_ritz(*self.products())
         basis = basis[:, : k + SPARE]
         single = basis.float()
         if self.found is None:
@@ -151,7 +153,7 @@ class _Space:
         rows = self.memory[1, :, self.components : self.components + 1].double()
         return torch.baddbmm(rows, rows @ found.metric.mT, found.rows, alpha=-1)
 
-    def _products(self) -> tuple[Tensor, Tensor]:
+    def products(self) -> tuple[Tensor, Tensor]:
         """Of all rows in A, and the Cholesky factor of those in the metric."""
         k, found = self.components, self.found
         coordinates, rows, images = self.memory[:, :, : self.used]

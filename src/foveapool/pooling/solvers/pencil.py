@@ -16,6 +16,7 @@ from torch import Tensor
 
 from foveapool._suggest import how_to_install
 from foveapool.pooling.gram import Workspace
+from foveapool.pooling.solvers.pyramid import Pyramid
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,7 @@ class Matrices:
     between: Tensor
     within: Tensor
     rank: int | None = None  # the most that the rank of A can be, where it is known
+    shape: tuple[int, ...] | None = None  # the map's, where rows and columns are all its places
 
     @property
     def shared(self) -> bool:
@@ -35,6 +37,41 @@ class Matrices:
     def single(self) -> tuple[Tensor, Tensor]:
         """A and B in float32, where only a direction is wanted."""
         return self.between.float(), self.within.float()
+
+    @cached_property
+    def pyramid(self) -> Pyramid:
+        """The blocks of the map, where its shape is known."""
+        assert self.shape is not None, "blocks are of a map whose shape is known"
+        return Pyramid(self.shape)
+
+    @cached_property
+    def joined(self) -> tuple[Tensor, Tensor]:
+        """A and B between the blocks of all levels of `pyramid`, float32."""
+        return self.pyramid.join(self.between), self.pyramid.join(self.within)
+
+    @cached_property
+    def root(self) -> Tensor | None:
+        """F (r, n), float32, with A = F^T F, where A has so low a rank that it spares work."""
+        size, rank = len(self.between), self.rank
+        if rank is None or 3 * rank > size:
+            return None
+        generator = torch.Generator().manual_seed(0)
+        seen = self.between @ torch.randn(size, rank, generator=generator, dtype=self.between.dtype)
+        basis, _ = torch.linalg.qr(seen)
+        values, vectors = torch.linalg.eigh(basis.mT @ self.between @ basis)
+        return ((basis @ vectors) * values.clamp(min=0).sqrt()).mT.float().contiguous()
+
+    def prepare(self) -> None:
+        """Computes what solvers of large maps share, with all threads, before they share it."""
+        for name in ("single", "joined", "root"):
+            getattr(self, name)
+
+    def times_single_between(self, rows: Tensor) -> Tensor:
+        """A v in float32 for each row v."""
+        if self.root is None:
+            return multiply_rows(rows, self.single[0])
+        flat = rows.reshape(-1, rows.shape[-1]) @ self.root.mT
+        return (flat @ self.root).view(rows.shape)
 
 
 @dataclass(frozen=True)
@@ -64,7 +101,11 @@ class Pencil:
 
     def times_metric(self, rows: Tensor) -> Tensor:
         """(B + D_m) v for each row v."""
-        return multiply_rows(rows, self.matrices.within).addcmul_(rows, self.diagonal[:, None, :])
+        return self.times_within(rows).addcmul_(rows, self.diagonal[:, None, :])
+
+    def times_within(self, rows: Tensor) -> Tensor:
+        """B v for each row v."""
+        return multiply_rows(rows, self.matrices.within)
 
     def metric(self) -> Tensor:
         """B + D_m written out, (b, n, n)."""
@@ -91,10 +132,13 @@ class Eigenpairs:
     One eigenvalue more than vectors, because the gap behind the last vector says how far it can
     be trusted; it is 0 where the problem has no more, and the iterative solver leaves it
     up to a few hundredths of the first value too small.
+
+    A solver that computed them gives A p and B p of the vectors too, (2, b, k, n).
     """
 
     values: Tensor
     vectors: Tensor
+    images: Tensor | None = None
 
     def residuals(self, image: Tensor, metric: Tensor) -> Tensor:
         """||A p - mu (B + D) p|| / ||A p||, (b, k), from A p and (B + D) p for each vector p."""
