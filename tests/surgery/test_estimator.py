@@ -42,7 +42,7 @@ def by_hand(model: nn.Module, layer: str, mode: str, out_shape: tuple[int, int],
         accumulator.update(maps, labels)
     center = "first" if mode == "after" else "paper"
     scatter = accumulator.compute()
-    more = {"alpha": 100 * float(scatter.within_diagonal().mean())} if mode == "after" else {}
+    more = {"alpha": 10 * float(scatter.within_diagonal().mean())} if mode == "after" else {}
     chosen = {"components": components, "center": center, "window": window}
     return solve_pooling(scatter, out_shape, **chosen, **more)
 

@@ -55,7 +55,7 @@ class ClosedFormPooling(HasSettings):
 
     Args:
         alpha: As for `solve_pooling`; "auto" takes half of trace(B)/N of each layer, and where the
-            network is to go on as it was trained more: 3 times in mode `mix`, 100 times in `after`.
+            network is to go on as it was trained more: 3 times in mode `mix`, 10 times in `after`.
         norm: As for `solve_pooling`, and so `alpha_unit`, `sign` and `solver`.
         components: None takes as many as fit the layer: C_out / C_in, one in mode `after`, and in
             mode `mix` as many as the kernel has weights, if the scatter has so many.

@@ -144,7 +144,7 @@ def resolve_window(
 
 # How much locality leaves a trained network as many of its answers as it can, in trace(B)/N.
 # docs/alpha.md has the evidence. In the layer's place the network has to be trained anyway.
-_AUTO = {"mix": 3.0, "after": 100.0}
+_AUTO = {"mix": 3.0, "after": 10.0}
 
 
 def resolve_alpha(alpha: Alpha, unit: AlphaUnit, mode: str, scatter: Scatter) -> Alpha:
