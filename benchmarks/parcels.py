@@ -200,7 +200,7 @@ def main() -> None:
     commands.add_parser("unpack")
     own = commands.add_parser("list-left")
     own.add_argument("runs", type=Path)
-    own.add_argument("--megabytes", type=float, default=58, help="in all")
+    own.add_argument("--megabytes", type=float, default=55, help="in all")
     own = commands.add_parser("keep")
     own.add_argument("folder", type=Path)
     own.add_argument("study", nargs=argparse.REMAINDER)

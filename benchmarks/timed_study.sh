@@ -4,7 +4,7 @@
 #     benchmarks/timed_study.sh SECONDS FOLDER STUDY [OPTION...]
 #
 # FOLDER gets trainings.jsonl.gz: those of results/ and all that end in time, written while they do,
-# so that it may be taken away at any moment; and at the end left.tar.00 to 03, at most 60 MB in
+# so that it may be taken away at any moment; and at the end left.tar.00 to 03, at most 55 MB in
 # pieces of 15 MB: the checkpoints of what was cut short, and the networks that others are fitted on,
 # as far as there is room. `benchmarks/parcels.py keep FOLDER STUDY` takes them up at home.
 #
