@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from foveapool import _memory
-from foveapool.data import user_data
+from foveapool import _memory, _pictures
 from foveapool.data.user_data import read_folder
 
 
@@ -100,7 +99,7 @@ def test_sixteen_bits_are_refused(root):
 
 
 def test_an_image_that_would_fill_the_memory_is_measured_and_not_decoded(root, monkeypatch):
-    monkeypatch.setattr(user_data, "MOST_PIXELS", 23)
+    monkeypatch.setattr(_pictures, "MOST_PIXELS", 23)
     monkeypatch.setattr(Image.Image, "convert", lambda *_: pytest.fail("was decoded"))
     with pytest.raises(ValueError, match=r"a\.png: .*\(4 x 6 pixels, wanted at most 23;"):
         read_folder(root)

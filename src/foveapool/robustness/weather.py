@@ -8,11 +8,10 @@ from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from foveapool._suggest import how_to_install
+from foveapool._pictures import read_picture
 from foveapool.robustness.blur import zoom_and_clip
 from foveapool.robustness.filters import (
     canny,
@@ -124,15 +123,7 @@ def _find_installed() -> Path | None:
 # The time of the last change is there to read a changed file again.
 @lru_cache(maxsize=32)
 def _read_picture(path: Path, changed: int, factor: float) -> Tensor:
-    try:
-        from PIL import Image
-    except ImportError as error:
-        raise ImportError(
-            f"frost reads its pictures with Pillow: {how_to_install('data')}"
-        ) from error
-    with Image.open(path, formats=("PNG", "JPEG")) as image:
-        pixels = np.array(image.convert("RGB"))
-    return magnify(torch.from_numpy(pixels), factor)
+    return magnify(torch.from_numpy(read_picture(path)), factor)
 
 
 @lru_cache(maxsize=4)
