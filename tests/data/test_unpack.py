@@ -70,6 +70,8 @@ MALICIOUS = {
     "hard link": member("set/link", tarfile.LNKTYPE, "../mark"),
     "pipe": member("set/pipe", tarfile.FIFOTYPE),
     "device": member("set/device", tarfile.CHRTYPE),
+    "folder that is a file": member("set/one", tarfile.DIRTYPE),
+    "endless name": member(f"set/{'a' * 256}"),
 }
 
 
@@ -83,6 +85,13 @@ def test_one_malicious_member_spoils_the_archive(tmp_path, odd):
     assert str(archive) in str(caught.value)
     assert repr(odd.name) in str(caught.value)
     assert tree(tmp_path / "a") == {}
+
+
+def test_a_file_below_a_file_is_refused(tmp_path):
+    archive = pack(tmp_path / "a.tar.gz", FILES, member("set/one/mark", size=1))
+    with pytest.raises(ValueError, match=r"a\.tar\.gz: .*'set/one' is a file and a folder"):
+        unpack(archive, tmp_path / "data")
+    assert tree(tmp_path / "data") == {}
 
 
 def test_a_file_through_a_link_is_refused(tmp_path):

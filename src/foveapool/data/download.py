@@ -227,6 +227,7 @@ def _claim_set(home: Path, official: OfficialSet, progress: Progress) -> Iterato
 # Three times the largest archive we know of holds.
 _MOST_BYTES = 600_000_000
 _MOST_MEMBERS = 1000
+_LONGEST_NAME = 255  # bytes, of a file or a folder
 
 
 _ARCHIVE_CHUNK = 1 << 20
@@ -280,12 +281,19 @@ def _check_size(archive: Path) -> None:
 
 def _check(archive: Path, members: list[tarfile.TarInfo]) -> None:
     """Refuses members that lead out of the folder, are no plain files, or are far too large."""
+    files = {PurePosixPath(member.name) for member in members if member.isfile()}
+    folders = {PurePosixPath(member.name) for member in members if member.isdir()}
+    folders.update(*(path.parents for path in files))
     for member in members:
         path = PurePosixPath(member.name)
         if path.is_absolute() or ".." in path.parts or "\\" in member.name:
             trouble = "leads out of its folder"
         elif not (member.isfile() or member.isdir()):
             trouble = "is a link or a device, not a file or a folder"
+        elif path in files and path in folders:
+            trouble = "is a file and a folder"
+        elif any("\0" in part or len(os.fsencode(part)) > _LONGEST_NAME for part in path.parts):
+            trouble = "has a name that no file can have"
         else:
             continue
         raise ValueError(

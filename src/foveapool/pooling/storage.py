@@ -204,6 +204,8 @@ def check_numbers(tensors: Mapping[str, Tensor]) -> None:
         if kind in _WHOLE:
             if tensor.dtype != torch.int64:
                 raise ValueError(f"got the tensor {name} of {tensor.dtype}, wanted torch.int64")
+            if tensor.numel() and int(tensor.min()) < 0:
+                raise ValueError(f"got {int(tensor.min())} in the tensor {name}, wanted 0 or more")
         elif not tensor.is_floating_point():
             raise ValueError(f"got the tensor {name} of {tensor.dtype}, wanted floating point")
         elif kind not in _RATIOS and not _is_finite(tensor.detach()):

@@ -21,10 +21,12 @@ from foveapool.labels import (
     format_alpha,
     get_placement,
     label_cell,
+    label_columns,
+    label_data,
     list_unusual,
 )
 from foveapool.report.run_summary import Curve
-from foveapool.runs import RESULT, TRAINING
+from foveapool.runs import RESULT, TRAINING, find_result_fault
 
 Pairs = list[tuple[str, str]]
 
@@ -46,7 +48,15 @@ class TrainingFolder:
             # The held-out part that it is measured on; None for the test images.
             self.held_out = None if part is None else int(part["number"])
             self.words, self.told = describe_training(self.facts), describe_data(self.facts)
-        except (KeyError, TypeError, AttributeError) as error:
+            # Of a row; what else a report names it by.
+            recipe = self.facts.get("recipe", {})
+            self.columns = {
+                **label_columns(self.facts["setting"], recipe.get("pooling_rate")),
+                "data": label_data(self.facts["data"]),
+                "epochs": str(self.epochs),
+                "batch": str(recipe.get("batch_size", "")),
+            }
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             raise ValueError(
                 f"{TRAINING}: {error!r}; wanted a training's facts as this version has them"
             ) from error
@@ -54,7 +64,7 @@ class TrainingFolder:
             result = read_sealed_json(path / RESULT)
         except OSError:
             result = {}
-        is_whole = isinstance(result.get("error"), (int, float))
+        is_whole = not find_result_fault(path.name, result)
         self.result: Facts | None = result if is_whole else None
 
     def curve(self) -> Curve | None:
@@ -78,7 +88,7 @@ def read_curve(path: Path, label: str) -> Curve | None:
             tuple(float(each["loss"]) for each in records),
             tuple(each.get("test_error") for each in records),
         )
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
         return None
     return curve if records else None
 

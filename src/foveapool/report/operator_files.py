@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -85,7 +85,7 @@ def read_training_families(
     """The operators of trainings; those that differ in alpha alone are of one family."""
     loader = _Loader(missing)
     found: list[Family] = []
-    for (name, _), paths in _named(trainings).items():
+    for (name, _), paths in _named(trainings, missing).items():
         own: dict[float, tuple[Path, PoolingOperator]] = {}
         for path in paths:
             operator = loader.load(path)
@@ -137,41 +137,54 @@ class _Loader:
             )
 
 
-def _named(trainings: Iterable[TrainingFolder]) -> dict[tuple[str, str], list[Path]]:
-    """The files of operators that differ in alpha alone, by a name; the trials before a search.
-
-    The name has what the operators themselves do not tell, see `make_family`.
-    """
+def _named(
+    trainings: Iterable[TrainingFolder], missing: list[str]
+) -> dict[tuple[str, str], list[Path]]:
+    """The files of operators that differ in alpha alone, by a name; the trials before a search."""
     found: dict[tuple[str, str], list[Path]] = {}
     ordered = sorted(trainings, key=lambda each: each.held_out is not None)
     most = max((each.epochs for each in ordered), default=0)
     for each in ordered:
-        seed = f"seed {each.seed}"
-        for count, pool in enumerate(each.pools):
-            name = f"operator-{pool['layer']}"
-            paths = [each.path / f"{name}{path}.safetensors" for path in ("", "-shortcut")]
-            if "alpha" not in pool:
-                continue
-            placement = pool.get("placement") or each.facts["setting"]["placement"]
-            before = [dict(earlier) for earlier in each.pools[:count]]
-            words = [f"layer {pool['layer']}"]
-            words += [pool["form"]] if "form" in pool else []
-            words += [placement] if placement else []
-            told = {"normalize", "class_cap"} & list_unusual(pool).keys()
-            words += [
-                f"{choice.replace('_', ' ')} {from_stored(pool)[choice]}" for choice in sorted(told)
-            ]
-            words += [f"after {describe_poolings(before)}"] if before else []
-            words.append(seed if each.held_out is None else f"held-out part {each.held_out}")
-            # A search may begin with brief trainings, whose networks are others.
-            words += [f"{each.epochs} epochs"] if each.epochs != most else []
-            choices = {key: v for key, v in pool.items() if key not in ("alpha", "pooling")}
-            alike: list[Any] = [before, choices, placement, each.epochs]
-            for path in paths:
-                if path.is_file():
-                    own = [*words, "shortcut's own"] if path != paths[0] else words
-                    found.setdefault((", ".join(own), str(alike)), []).append(path)
+        try:
+            named = list(_name_operators(each, most))
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            missing.append(f"{each.path.name}: {TRAINING}: {error!r}; its operators are left out")
+            continue
+        for name, path in named:
+            found.setdefault(name, []).append(path)
     return found
+
+
+def _name_operators(each: TrainingFolder, most: int) -> Iterator[tuple[tuple[str, str], Path]]:
+    """The operators of a training by a name; `most` are the epochs of the longest training.
+
+    The name has what the operators themselves do not tell, see `make_family`.
+    """
+    for count, pool in enumerate(each.pools):
+        name = f"operator-{pool['layer']}"
+        paths = [each.path / f"{name}{path}.safetensors" for path in ("", "-shortcut")]
+        if "alpha" not in pool:
+            continue
+        placement = pool.get("placement") or each.facts["setting"]["placement"]
+        before = [dict(earlier) for earlier in each.pools[:count]]
+        words = [f"layer {pool['layer']}"]
+        words += [pool["form"]] if "form" in pool else []
+        words += [placement] if placement else []
+        told = {"normalize", "class_cap"} & list_unusual(pool).keys()
+        words += [
+            f"{choice.replace('_', ' ')} {from_stored(pool)[choice]}" for choice in sorted(told)
+        ]
+        words += [f"after {describe_poolings(before)}"] if before else []
+        part = each.held_out
+        words.append(f"seed {each.seed}" if part is None else f"held-out part {part}")
+        # A search may begin with brief trainings, whose networks are others.
+        words += [f"{each.epochs} epochs"] if each.epochs != most else []
+        choices = {key: v for key, v in pool.items() if key not in ("alpha", "pooling")}
+        alike: list[Any] = [before, choices, placement, each.epochs]
+        for path in paths:
+            if path.is_file():
+                own = [*words, "shortcut's own"] if path != paths[0] else words
+                yield (", ".join(own), str(alike)), path
 
 
 def _family(name: str, operators: dict[Path, PoolingOperator], missing: list[str]) -> Family:

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from foveapool._io import read_json
-from foveapool.labels import label_columns, label_data
 from foveapool.pooling.grid import Center
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.pooling.scatter import Scatter
@@ -282,13 +281,9 @@ def make_partial_rows(study: str, trainings: Iterable[TrainingFolder]) -> list[R
 def _row(study: str, trainings: Sequence[TrainingFolder]) -> Row:
     errors = {each.seed: float(each.result["error"]) for each in trainings if each.result}
     first = trainings[0]
-    recipe = first.facts["recipe"]
     columns: dict[str, Any] = {
-        **label_columns(first.facts["setting"], recipe.get("pooling_rate")),
-        "data": label_data(first.facts["data"]),
+        **first.columns,
         "seeds": ", ".join(map(str, sorted(errors))),
-        "epochs": str(recipe["epochs"]),
-        "batch": str(recipe["batch_size"]),
         **summarize_values([errors[seed] for seed in sorted(errors)]),
     }
     return Row(study=study, metric=ERROR if first.held_out is None else VALIDATION, **columns)

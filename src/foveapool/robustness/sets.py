@@ -59,10 +59,8 @@ def open_corruption(
     there = _read_severities(folder)
     if severity not in there:
         raise ValueError(f"severity: got {severity!r}, wanted one of {there} in {folder}")
-    path = array_path(folder, name)
-    array = _open_array(
-        path, count * len(there), ("H", "W", 3), f"{len(there)} blocks of {count} images"
-    )
+    path, meaning = array_path(folder, name), f"{len(there)} blocks of {count} images"
+    array = _open_array(path, count * len(there), ("H", "W", 3), meaning + _as_noted(folder))
     first = count * there.index(severity)
     return array[first : first + count]
 
@@ -79,9 +77,8 @@ def read_labels(folder: str | os.PathLike[str], count: int) -> Tensor:
     """The labels of the `count` images of a corrupted set, int64 (count,)."""
     path = array_path(folder, LABELS)
     blocks = len(_read_severities(folder))
-    array = _open_array(
-        path, count * blocks, (), f"{blocks} times the labels of {count} images", "iu"
-    )
+    meaning = f"{blocks} times the labels of {count} images"
+    array = _open_array(path, count * blocks, (), meaning + _as_noted(folder), "iu")
     labels = torch.from_numpy(array.astype(np.int64)).view(blocks, count)
     if not torch.equal(labels, labels[:1].expand_as(labels)):
         raise ValueError(
@@ -125,15 +122,19 @@ def _open_array(
 
 def _read_severities(folder: str | os.PathLike[str]) -> tuple[int, ...]:
     """The severities whose blocks the files hold: all five unless the set says otherwise."""
-    found = (read_generated(folder) or {}).get("severities", SEVERITIES)
-    if not isinstance(found, (list, tuple)) or not set(map(str, found)) <= set(
-        map(str, SEVERITIES)
-    ):
+    note = read_generated(folder)
+    there = SEVERITIES if note is None else note.get("severities")
+    try:
+        return check_severities(there)  # type: ignore[arg-type]
+    except (TypeError, ValueError) as error:
         raise ValueError(
-            f"{Path(folder) / GENERATED}: got the severities {found!r}, wanted some of "
+            f"{Path(folder) / GENERATED}: got the severities {there!r}, wanted some of "
             f"{SEVERITIES}; generate the set into another folder"
-        )
-    return tuple(found)
+        ) from error
+
+
+def _as_noted(folder: str | os.PathLike[str]) -> str:
+    return f", as {GENERATED} says" if (Path(folder) / GENERATED).is_file() else ""
 
 
 def read_generated(folder: str | os.PathLike[str]) -> dict[str, Any] | None:

@@ -201,6 +201,9 @@ def _check_names(facts: Mapping[str, Any], layers: Mapping[str, Downsampling]) -
             raise ValueError(f"{kind}: got the file {min(wrong)!r}, wanted one that a fit has")
         if wrong := files.keys() - layers.keys():
             raise ValueError(f"{kind}: got the layer {min(wrong)!r}, wanted one of {list(layers)}")
+        # Mixings are found in a pass of their own.
+        if kind != "mixings" and (lacking := layers.keys() - files.keys()):
+            raise ValueError(f"{kind}: got none of the layer {min(lacking)!r}, wanted one of each")
 
 
 def _name_files(kind: str, values: Mapping[str, Any], folder: Path) -> dict[str, str]:
