@@ -6,7 +6,7 @@ READY := .venv/.ready
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock test test-browser test-soak soak lint format docs docs-serve demo study wheel results bench clean
+.PHONY: help setup lock test test-browser test-soak soak fuzz lint format docs docs-serve demo study wheel results bench clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s  %s\n", $$1, $$2}' Makefile
@@ -52,6 +52,12 @@ test-soak: $(READY) ## run the tests that take minutes, in their short form
 soak: export FOVEAPOOL_SOAK := 1
 soak: $(READY) ## the same for as long as it takes
 	$(BIN)/python -m pytest -m soak
+
+# Another SEED damages them in another way.
+fuzz: export FILES ?= 50000
+fuzz: export SEED ?= $(shell date +%s)
+fuzz: $(READY) ## damage FILES files of all kinds that are read, and read them
+	$(BIN)/python -m pytest -m soak tests/fuzz
 
 lint: $(READY) ## check style, layout and types
 	$(BIN)/ruff check .
