@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -73,7 +74,11 @@ class Machines:
         self._working.append((machine, own))
 
     def lose(self, which: int) -> None:
+        """A machine goes at once, with all that it does and holds."""
         machine, own = self._working.pop(which)
+        for process in find_processes(f"TMPDIR={own}\0".encode(), "environ"):
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
         self._cluster.remove_node(machine, allow_graceful=False)
         shutil.rmtree(own)
 
@@ -137,17 +142,19 @@ class Driver:
         return errors, {name: [each[key] for key in keys] for name, each in results.items()}
 
 
+def find_processes(text: bytes, file: str) -> list[int]:
+    """Those that have a text in a file that the kernel keeps of them."""
+    found = []
+    for path in Path("/proc").glob(f"[0-9]*/{file}"):
+        with suppress(OSError):
+            if text in path.read_bytes():
+                found.append(int(path.parent.name))
+    return found
+
+
 def find_workers() -> list[int]:
     """The processes that train now."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            command = path.read_bytes()
-        except OSError:
-            continue
-        if command.startswith(b"ray::_work_apart"):
-            found.append(int(path.parent.name))
-    return found
+    return find_processes(b"ray::_work_apart", "cmdline")
 
 
 def wait_until(condition) -> float:
