@@ -8,9 +8,12 @@ import sys
 import pytest
 
 from foveapool import ClosedFormPooling, Progress
+from foveapool.pooling import eigenproblem
 from foveapool.surgery import progress
 
 from .toys import MAIN, loader, toy
+
+PLACES = 16
 
 
 class Unmeasured:
@@ -31,9 +34,14 @@ def clock(monkeypatch):
     monkeypatch.setattr(progress.time, "monotonic", lambda: float(next(ticks)))
 
 
-def test_a_function_is_told_after_each_batch_of_both_passes():
+def told_of_passes(batches) -> list[Progress]:
     told: list[Progress] = []
-    fitted(loader(), progress=told.append)
+    fitted(batches, progress=told.append)
+    return [now for now in told if now.layer is None]
+
+
+def test_a_function_is_told_after_each_batch_of_both_passes():
+    told = told_of_passes(loader())
     assert [(now.number, now.batches) for now in told] == [
         (number, batches) for number in (1, 2) for batches in range(1, 6)
     ]
@@ -43,20 +51,31 @@ def test_a_function_is_told_after_each_batch_of_both_passes():
 
 
 def test_the_time_that_is_left_falls_with_an_even_pace(clock):
-    told: list[Progress] = []
-    fitted(loader(), progress=told.append)
+    told = told_of_passes(loader())
     for one in (told[:5], told[5:]):
         left = [now.seconds_left for now in one]
         assert left == sorted(left, reverse=True) and len(set(left)) == 5
 
 
 def test_where_a_loader_does_not_say_its_length_the_second_pass_knows_it():
-    told: list[Progress] = []
-    fitted(Unmeasured(), progress=told.append)
+    told = told_of_passes(Unmeasured())
     assert [now.total for now in told] == [None] * 5 + [5] * 5
     assert told[0].seconds_left is None
     assert str(told[0]) == "pass 1 of 2: 1 batches"
     assert str(told[9]) == "pass 2 of 2: 5 of 5 batches, 0 s left"
+
+
+def test_solving_is_told_of_place_by_place_and_also_when_it_is_done_again(monkeypatch):
+    monkeypatch.setattr(eigenproblem, "MOST_ON_CPU", 1)
+    monkeypatch.setattr(eigenproblem, "ENTRIES_ON_CPU", 1)
+    told: list[Progress] = []
+    fit = ClosedFormPooling().fit(toy(), loader(), MAIN, progress=told.append)
+    solved = [now for now in told if now.layer is not None]
+    assert [now.batches for now in solved] == list(range(1, PLACES + 1))
+    assert {(now.total, now.layer) for now in solved} == {(PLACES, MAIN)}
+    assert solved[-1].seconds_left == 0
+    fit.solve(progress=told.append)
+    assert [now.batches for now in told[-PLACES:]] == list(range(1, PLACES + 1))
 
 
 def test_after_going_on_the_pace_is_that_of_the_batches_since(clock):
@@ -80,7 +99,8 @@ def test_lines_are_printed_where_it_is_not(capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "rich.progress", None)
     fitted(loader(), progress=True)
     lines = capsys.readouterr().err.splitlines()
-    assert lines == [f"pass {n} of 2: 5 of 5 batches, 0 s left" for n in (1, 2)]
+    assert lines[:2] == [f"pass {n} of 2: 5 of 5 batches, 0 s left" for n in (1, 2)]
+    assert lines[2:] == [f"solving {MAIN}: {PLACES} of {PLACES} places, 0 s left"]
 
 
 def test_lines_come_now_and_then_in_long_passes(capsys, monkeypatch):
@@ -88,7 +108,7 @@ def test_lines_come_now_and_then_in_long_passes(capsys, monkeypatch):
     monkeypatch.setattr(progress, "EVERY_SECONDS", 0.0)
     fitted(Unmeasured(), progress=True)
     lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 10 and lines[0] == "pass 1 of 2: 1 batches"
+    assert len(lines) == 11 and lines[0] == "pass 1 of 2: 1 batches"
 
 
 def test_by_default_nothing_is_said(capsys):

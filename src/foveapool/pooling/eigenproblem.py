@@ -174,8 +174,9 @@ class Eigenproblem:
         tolerance: float,
         memory: int | None,
         before: Tensor | None,
+        progress: Progress | None = None,
     ) -> Solution:
-        """The eigenpairs of all output places."""
+        """The eigenpairs of all output places; `progress` is told how many are done, and of all."""
         outputs = torch.Size(self.out_shape).numel()
         size = torch.Size(self.in_shape).numel() if self.index is None else self.index.shape[1]
         device = self.scatter.within.device
@@ -201,7 +202,7 @@ class Eigenproblem:
         else:
             step, threads = plan_blocks(outputs, size, own, device, memory, whole, parallel)
         with torch.no_grad(), float32_products("ieee"):
-            parts = map_blocks(one, outputs, step, threads)
+            parts = map_blocks(one, outputs, step, threads, progress)
         return Solution(*(torch.cat(part) for part in zip(*parts, strict=True)))
 
 
@@ -252,6 +253,8 @@ def _average_separability(
 
 
 T = TypeVar("T")
+# Takes how many places are done, and how many there are.
+Progress = Callable[[int, int], None]
 # More places at once do not make a CPU faster, only its working set larger; small matrices may be
 # as many as fill the cache, because each block has to get through Python once.
 MOST_ON_CPU, ENTRIES_ON_CPU = 16, 2**21
@@ -303,14 +306,25 @@ def plan_large(outputs: int, one: Pencil, components: int, memory: int | None) -
 
 
 def map_blocks(
-    work: Callable[[slice, Workspace], T], outputs: int, step: int, threads: int
+    work: Callable[[slice, Workspace], T],
+    outputs: int,
+    step: int,
+    threads: int,
+    progress: Progress | None = None,
 ) -> list[T]:
     """`work` on each block of `step` places, in order; each thread has a workspace of its own."""
+
+    def tell(found: Iterator[T]) -> Iterator[T]:
+        for block, part in zip(blocks, found, strict=True):
+            if progress is not None:
+                progress(block.stop, outputs)
+            yield part
+
     blocks = [slice(first, min(first + step, outputs)) for first in range(0, outputs, step)]
     threads = min(threads, len(blocks))
     if threads == 1:
         workspace = Workspace()
-        return [work(block, workspace) for block in blocks]
+        return list(tell(work(block, workspace) for block in blocks))
     own = threading.local()
 
     def begin() -> None:
@@ -325,7 +339,7 @@ def map_blocks(
     before = torch.get_num_threads()
     try:
         with ThreadPoolExecutor(threads, initializer=begin) as pool:
-            return list(pool.map(job, blocks))
+            return list(tell(pool.map(job, blocks)))
     finally:
         torch.set_num_threads(before)
 

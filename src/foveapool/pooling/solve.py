@@ -16,7 +16,13 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from foveapool.pooling.eigenproblem import CONSTANT, RIDGE, Eigenproblem, limit_threads
+from foveapool.pooling.eigenproblem import (
+    CONSTANT,
+    RIDGE,
+    Eigenproblem,
+    Progress,
+    limit_threads,
+)
 from foveapool.pooling.grid import CENTERS, Center, centers, coordinates, is_number, window_axes
 from foveapool.pooling.operator import PoolingOperator, SolveSettings
 from foveapool.pooling.scatter import Scatter
@@ -47,6 +53,7 @@ def solve_pooling(
     alpha_unit: AlphaUnit = "absolute",
     tolerance: float = 1e-8,
     memory: int | None = None,
+    progress: Progress | None = None,
 ) -> PoolingOperator:
     """Finds the top components of A p = mu (B + alpha C_m) p for every output place m.
 
@@ -71,6 +78,7 @@ def solve_pooling(
             numbers of classes and channels.
         tolerance: The relative residual at which "krylov" stops; the others are more exact.
         memory: At most so many bytes are taken beside A and B, down to what a single place needs.
+        progress: A function of how many places are solved, and how many there are.
 
     Returns:
         The operator, with eigenvalues, residuals and separability of each row.
@@ -99,6 +107,7 @@ def solve_pooling(
         alpha_unit=alpha_unit,
         tolerance=tolerance,
         memory=memory,
+        progress=progress,
     )
     return operator
 
@@ -117,6 +126,7 @@ def sweep_pooling(
     alpha_unit: AlphaUnit = "absolute",
     tolerance: float = 1e-8,
     memory: int | None = None,
+    progress: Progress | None = None,
 ) -> Iterator[PoolingOperator]:
     """Solves for one alpha after the other, each starting from the answer before it.
 
@@ -133,6 +143,7 @@ def sweep_pooling(
         alpha_unit: As for `solve_pooling`.
         tolerance: As for `solve_pooling`.
         memory: As for `solve_pooling`.
+        progress: As for `solve_pooling`; it is told of each alpha anew.
 
     Yields:
         The operator of each alpha, as soon as it is there.
@@ -160,7 +171,7 @@ def sweep_pooling(
         ridge = problem.ridge(strength)
         if ridge:
             _warn_of_ridge(strength, problem.count_lifted(strength))
-        answer = problem.solve(strength, ridge, solver, tolerance, memory, vectors)
+        answer = problem.solve(strength, ridge, solver, tolerance, memory, vectors, progress)
         vectors = answer.vectors
         length = vectors.norm(p=1 if norm == "l1" else 2, dim=-1, keepdim=True)
         rows = (vectors / length).transpose(0, 1).contiguous()

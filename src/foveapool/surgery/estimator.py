@@ -32,7 +32,12 @@ from foveapool.surgery.passes import (
     make_mixing_sizes,
     open_passes,
 )
-from foveapool.surgery.progress import Report, check_same_settings, telling_failures
+from foveapool.surgery.progress import (
+    Report,
+    check_same_settings,
+    open_reporter,
+    telling_failures,
+)
 from foveapool.surgery.replace import RANDOM, Replacement, replace
 from foveapool.surgery.settings import (
     HasSettings,
@@ -42,8 +47,8 @@ from foveapool.surgery.settings import (
     check_mixing_start,
     check_settings,
     describe_fit,
-    solve_layers,
 )
+from foveapool.surgery.solve import solve_layers
 from foveapool.surgery.wrapper import Mode, OnResize, check_mode, mark_fitted
 
 
@@ -168,7 +173,7 @@ class ClosedFormPooling(HasSettings):
             self.use_scatter(passes.run(self.components), passes.targets.values(), mode)
             self.mixing_start_, seconds = mixing, time.perf_counter() - begin
             with telling_failures():
-                self.solve()
+                self._solve(passes.report, passes.count)
             self.seconds_["passes"] = seconds
             if mixes:
                 self._run_mixing(passes)
@@ -326,20 +331,29 @@ class ClosedFormPooling(HasSettings):
         self.mixing_start_ = "least-squares"
         self.seconds_["mixing"] = time.perf_counter() - begin
 
-    def solve(self) -> ClosedFormPooling:
+    def solve(self, *, progress: bool | Report = False) -> ClosedFormPooling:
         """Solves again on the scatter that is there, with the settings of now.
 
         The mixings of mode `mix` belong to the poolings before: call `fit_mixing` afterwards.
+
+        Args:
+            progress: As for `fit`.
 
         Returns:
             This object.
         """
         self._check_has("scatters_")
         self.set_params(**check_settings(self.get_params()))
-        begin = time.perf_counter()
-        self.operators_ = solve_layers(self.get_params(), self.layers_, self.scatters_, self.mode_)
-        self.mixings_, self.seconds_ = {}, {"solve": time.perf_counter() - begin}
+        with open_reporter(progress) as report:
+            self._solve(report)
         return self
+
+    def _solve(self, report: Report, passes: int = 2) -> None:
+        begin, settings = time.perf_counter(), self.get_params()
+        self.operators_ = solve_layers(
+            settings, self.layers_, self.scatters_, self.mode_, report, passes
+        )
+        self.mixings_, self.seconds_ = {}, {"solve": time.perf_counter() - begin}
 
     @property
     def scatter_(self) -> Scatter:

@@ -1,7 +1,7 @@
 """What a fit tells: users how far it is, and its processes each other.
 
-How far the passes over the data are goes to a bar, to plain lines, or to a function. Processes that
-fit together see that they agree, and that one of them failed.
+How far passes over the data and solving are goes to a bar, to plain lines, or to a function.
+Processes that fit together see that they agree, and that one of them failed.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ EVERY_SECONDS = 5.0
 class Progress:
     """After a batch: which pass, how many batches of how many, seconds gone and left.
 
+    While a layer is solved for, its places are counted instead, as they come.
+
     Attributes:
         number: The pass, from 1 on.
         batches: The batches of it that are done.
@@ -34,6 +36,7 @@ class Progress:
         seconds: How long the pass has taken.
         seconds_left: How long it is likely to go on; None while nobody knows.
         passes: How many passes there are; mode `mix` may have a third.
+        layer: The layer that is solved for, after the pass; None in the pass.
 
     Example:
         >>> print(Progress(number=1, batches=3, total=12, seconds=2.0, seconds_left=6.0))
@@ -46,11 +49,20 @@ class Progress:
     seconds: float
     seconds_left: float | None
     passes: int = 2
+    layer: str | None = None
+
+    @property
+    def title(self) -> str:
+        """What is done: a pass, or solving for a layer."""
+        if self.layer is not None:
+            return f"solving {self.layer}"
+        return f"pass {self.number} of {self.passes}"
 
     def __str__(self) -> str:
         of = "" if self.total is None else f" of {self.total}"
         left = "" if self.seconds_left is None else f", {self.seconds_left:.0f} s left"
-        return f"pass {self.number} of {self.passes}: {self.batches}{of} batches{left}"
+        what = "batches" if self.layer is None else "places"
+        return f"{self.title}: {self.batches}{of} {what}{left}"
 
 
 Report = Callable[[Progress], None]
@@ -82,13 +94,12 @@ def open_reporter(progress: bool | Report | None) -> Iterator[Report]:
         bars.TimeRemainingColumn(),
     )
     with bars.Progress(*columns, console=Console(stderr=True)) as display:
-        tasks: dict[int, bars.TaskID] = {}
+        tasks: dict[str, bars.TaskID] = {}
 
         def report(now: Progress) -> None:
-            if now.number not in tasks:
-                title = f"pass {now.number} of {now.passes}"
-                tasks[now.number] = display.add_task(title, total=now.total)
-            display.update(tasks[now.number], completed=now.batches, total=now.total)
+            if now.title not in tasks:
+                tasks[now.title] = display.add_task(now.title, total=now.total)
+            display.update(tasks[now.title], completed=now.batches, total=now.total)
 
         yield report
 
@@ -106,10 +117,18 @@ def _report_lines() -> Report:
 
 
 class Clock:
-    """Times one pass and foretells its end from the batches done since it began or went on."""
+    """Times one pass, or solving, and foretells its end from what is done since it began."""
 
-    def __init__(self, number: int, total: int | None, done: int = 0, passes: int = 2) -> None:
+    def __init__(
+        self,
+        number: int,
+        total: int | None,
+        done: int = 0,
+        passes: int = 2,
+        layer: str | None = None,
+    ) -> None:
         self.number, self.total, self.before, self.passes = number, total, done, passes
+        self.layer = layer
         self.start = time.monotonic()
 
     def after(self, batches: int) -> Progress:
@@ -119,7 +138,7 @@ class Clock:
         left = None
         if self.total is not None and fresh:
             left = seconds / fresh * max(0, self.total - batches)
-        return Progress(self.number, batches, self.total, seconds, left, self.passes)
+        return Progress(self.number, batches, self.total, seconds, left, self.passes, self.layer)
 
 
 T = TypeVar("T")

@@ -13,12 +13,11 @@ from numbers import Integral, Real
 from typing import Any, Literal, Self
 
 from foveapool.pooling.gram import PRECISIONS
-from foveapool.pooling.grid import Center, windows
 from foveapool.pooling.least_squares import Mixing
-from foveapool.pooling.module import default_center, default_window
+from foveapool.pooling.module import default_window
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.pooling.scatter import WEIGHTINGS, Scatter
-from foveapool.pooling.solve import Alpha, AlphaUnit, check_choices, solve_pooling
+from foveapool.pooling.solve import Alpha, AlphaUnit, check_choices
 from foveapool.surgery.find import Downsampling
 from foveapool.surgery.wrapper import Mode
 
@@ -179,46 +178,6 @@ def resolve_each(
     }
 
 
-def solve_layers(
-    settings: Mapping[str, Any],
-    layers: Mapping[str, Downsampling],
-    scatters: Mapping[str, Scatter],
-    mode: Mode,
-) -> dict[str, PoolingOperator]:
-    """The operator of each layer that the settings of a fit give on its scatter."""
-    names = ("norm", "sign", "solver", "alpha_unit")
-    chosen: dict[str, Any] = {name: settings[name] for name in names}
-    center: Center = settings["center"] or default_center(mode)
-    operators: dict[str, PoolingOperator] = {}
-    solved: dict[Any, PoolingOperator] = {}
-    for name, wanted in resolve_each(settings["components"], layers, mode).items():
-        scatter, found = scatters[name], layers[name]
-        window = resolve_window(settings["window"], mode, found.in_shape, found.out_shape)
-        _check_window(name, scatter, window)
-        if settings["components"] is None:
-            seen = count_weights(scatter, found.out_shape, window, center)
-            wanted = min(wanted, scatter.rank_bound, seen)
-        # Branches that read one tensor and shrink it alike have one answer.
-        key = (id(scatter), found.out_shape, wanted)
-        if key not in solved:
-            alpha = resolve_alpha(settings["alpha"], settings["alpha_unit"], mode, scatter)
-            chosen |= {"alpha": alpha, "components": wanted, "window": window, "center": center}
-            solved[key] = solve_pooling(scatter, found.out_shape, **chosen)
-        operators[name] = solved[key]
-    return operators
-
-
-def _check_window(name: str, scatter: Scatter, window: int | None) -> None:
-    """Raises a ValueError unless the scatter has all pairs that solving looks at."""
-    if scatter.window is None or (window is not None and window <= scatter.window):
-        return
-    raise ValueError(
-        f"window: got {window} for {name}, whose scatter was summed up for {scatter.window}, "
-        f"wanted {scatter.window} or less; a wider one takes the passes again: call fit with "
-        f"window={window}"
-    )
-
-
 def describe_fit(scatter: Scatter, operator: PoolingOperator, is_auto: bool) -> str:
     """What a layer was fitted on and how, in words: `save` tells it on."""
     counts, found = scatter.counts, operator.settings
@@ -226,15 +185,6 @@ def describe_fit(scatter: Scatter, operator: PoolingOperator, is_auto: bool) -> 
     seen = "" if found.window is None else f", a position sees {2 * found.window + 1} wide"
     samples = f"{int(counts.sum()):,} images of {len(counts)} classes"
     return f"{samples}, {alpha}, {found.norm}{seen}"
-
-
-def count_weights(
-    scatter: Scatter, out_shape: tuple[int, ...], window: int | None, center: Center
-) -> int:
-    """How many weights a row of the operator has."""
-    if window is None:
-        return scatter.panels.size
-    return windows(scatter.in_shape, out_shape, window, center).shape[1]
 
 
 def _as_plain(value: Any) -> Any:
