@@ -20,7 +20,7 @@ from foveapool import (
     solve_pooling,
 )
 from foveapool._io import read_sealed_json, write_sealed_json
-from foveapool.surgery import settings as settings_file
+from foveapool.surgery import solve as solve_file
 from foveapool.surgery.find import DescribedLayer
 
 from .toys import MAIN, POOL, SHORTCUT, anatomy, loader, pictures, toy
@@ -126,7 +126,7 @@ def test_several_layers_take_one_pair_of_passes():
 def test_branches_that_read_one_tensor_share_scatter_and_operator_but_no_module(monkeypatch):
     solved = []
     monkeypatch.setattr(
-        settings_file,
+        solve_file,
         "solve_pooling",
         lambda *given, **more: solved.append(given) or solve_pooling(*given, **more),
     )

@@ -39,7 +39,7 @@ def test_printed_they_are_a_table_with_a_line_for_each():
     head, *lines = str(downsampling_layers(Residual(), torch.ones(2, 3, 12, 10))).splitlines()
     assert head.split()[:5] == ["layer", "kind", "channels", "map", "components"]
     assert [line.split()[0] for line in lines] == ["main", "shortcut", "pool"]
-    assert lines[0].endswith("Conv2d     8 -> 16   12x10 -> 6x5  2           shortcut")
+    assert lines[0].endswith("8 -> 16   12x10 -> 6x5  2           1 MB, under 1 s  shortcut")
     assert len({line.rindex("->") for line in lines[:2]}) == 1
     assert not any(line.endswith(" ") for line in lines)
     uneven = nn.Sequential(nn.Conv2d(8, 20, 3, 2, 1))

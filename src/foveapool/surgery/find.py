@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from foveapool.surgery.cost import FitCost
 from foveapool.surgery.forward import (
     call_network,
     dry_run,
@@ -108,10 +109,14 @@ Layers = str | Downsampling | Sequence[str | Downsampling]
 class DownsamplingLayers(list[Downsampling]):
     """Such layers in the order of the forward pass; `print` shows them as a table.
 
-    `unlisted` is what shrinks maps besides, and cannot be replaced as it stands.
+    The cost to fit is the memory for sums over all pairs of places, and the time to solve on a core
+    without a window. `unlisted` is what shrinks maps besides, and cannot be replaced as it stands.
     """
 
-    _header = ("layer", "kind", "channels", "map", "components", "reads the same as")
+    _header = (
+        *("layer", "kind", "channels", "map", "components", "cost to fit"),
+        "reads the same as",
+    )
 
     def __init__(
         self, layers: Iterable[Downsampling] = (), unlisted: Iterable[Unlisted] = ()
@@ -134,6 +139,7 @@ class DownsamplingLayers(list[Downsampling]):
                     f"{each.in_channels} -> {each.out_channels}",
                     " -> ".join(sizes),
                     f"{each.components}" + ("" if each.exact else " and a 1x1 convolution"),
+                    str(FitCost.estimate(each.in_shape, each.out_shape, each.components)),
                     ", ".join(each.siblings),
                 )
             )
@@ -177,8 +183,8 @@ def downsampling_layers(model: nn.Module, example: Any) -> DownsamplingLayers:
         >>> [(layer.name, layer.components) for layer in found]
         [('1', 2)]
         >>> print(found)
-        layer  kind    channels  map         components  reads the same as
-        1      Conv2d  8 -> 16   8x8 -> 4x4  2
+        layer  kind    channels  map         components  cost to fit      reads the same as
+        1      Conv2d  8 -> 16   8x8 -> 4x4  2           1 MB, under 1 s
     """
     try:
         return watch_layers(model, example)

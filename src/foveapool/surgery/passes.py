@@ -36,6 +36,7 @@ from foveapool.pooling.operator import PoolingOperator
 from foveapool.pooling.scatter import Scatter, Weighting
 from foveapool.pooling.validation import gather_from_processes, is_distributed
 from foveapool.surgery.capture import compute_outputs, find_targets, read_maps
+from foveapool.surgery.cost import check_cost
 from foveapool.surgery.find import Downsampling, unwrap_network
 from foveapool.surgery.fit_files import (
     FitCheckpoint,
@@ -108,6 +109,10 @@ class FitPasses:
         targets = self.prepare()
         with telling_failures():
             numbers = resolve_each(components, targets, self.reading.mode)
+            device = get_device(unwrap(self.reading.model))
+            for name in self._sources():
+                shapes = (targets[name].in_shape, targets[name].out_shape)
+                check_cost(name, shapes, components, self._window(name), device)
             if self.count > 2:
                 check_mixings_fit(self.reading.model, targets, numbers)
         if self.position.number == 1:
