@@ -87,8 +87,12 @@ def check_cost(
     components: those asked for; None takes as many as there are.
     """
     in_shape, out_shape = check_shapes(*shapes)
-    if window is not None:
-        _check_window(name, in_shape, out_shape, components, window)
+    seen = math.prod(in_shape) if window is None else count_window(in_shape, window)
+    if components is not None and components > seen:
+        raise ValueError(
+            f"window: got {window} for {components} components of {name}, wanted a wider one: "
+            f"each position has {seen} weights there, and at most so many components"
+        )
     try:
         check_memory(Panels.for_grid(in_shape, window), device)
     except ValueError as error:
@@ -104,29 +108,3 @@ def check_cost(
             stacklevel=6,
         )
     return cost
-
-
-def _check_window(
-    name: str,
-    in_shape: tuple[int, ...],
-    out_shape: tuple[int, ...],
-    components: int | None,
-    window: int,
-) -> None:
-    seen = count_window(in_shape, window)
-    if components is not None and components > seen:
-        raise ValueError(
-            f"window: got {window} for {components} components of {name}, wanted a wider one: its "
-            f"neighborhoods have {seen} places, and each component needs one more"
-        )
-    # Average pooling is measured too, so that its blocks must lie in a neighborhood.
-    widest = max(
-        -(-(m + 1) * size // count) - m * size // count
-        for size, count in zip(in_shape, out_shape, strict=True)
-        for m in range(count)
-    )
-    if widest - 1 > 2 * window:
-        raise ValueError(
-            f"window: got {window} for {name}, wanted {widest // 2} or more: from {in_shape} to "
-            f"{out_shape} average pooling, which is measured too, has blocks {widest} places wide"
-        )

@@ -112,7 +112,8 @@ class FitPasses:
             device = get_device(unwrap(self.reading.model))
             for name in self._sources():
                 shapes = (targets[name].in_shape, targets[name].out_shape)
-                check_cost(name, shapes, components, self._window(name), device)
+                window = resolve_window(self.settings.window, self.reading.mode, *shapes)
+                check_cost(name, shapes, components, window, device)
             if self.count > 2:
                 check_mixings_fit(self.reading.model, targets, numbers)
         if self.position.number == 1:
