@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import os
 import tarfile
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -144,3 +146,19 @@ def test_a_flipped_bit_is_noticed(tmp_path):
     with pytest.raises(ValueError, match="not a whole"):
         unpack(archive, tmp_path / "data")
     assert tree(tmp_path / "data") == {}
+
+
+def test_a_header_that_claims_very_much_takes_no_memory(tmp_path):
+    head = bytearray(member("././@LongLink", tarfile.GNUTYPE_LONGNAME).tobuf())
+    head[124:136] = b"77777777777\0"  # the size of what follows, 8 GB
+    head[148:156] = b" " * 8
+    head[148:156] = f"{sum(head):06o}\0 ".encode()
+    archive = tmp_path / "a.tar.gz"
+    archive.write_bytes(gzip.compress(bytes(head) + bytes(1024)))
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match=r"a\.tar\.gz: not a whole"):
+            unpack(archive, tmp_path / "data")
+        assert tracemalloc.get_traced_memory()[1] < 50_000_000
+    finally:
+        tracemalloc.stop()

@@ -242,8 +242,8 @@ def unpack(archive: Path, folder: Path) -> None:
     workshop = folder / f".{archive.name}.unpacking"
     shutil.rmtree(workshop, ignore_errors=True)
     try:
-        _check_size(archive)
-        with gzip.open(archive) as stream, tarfile.open(fileobj=stream) as tar:
+        total = _check_size(archive)
+        with _Stream(archive, total) as stream, tarfile.open(fileobj=stream) as tar:
             members = list(islice(tar, _MOST_MEMBERS + 1))
             _check(archive, members)
             workshop.mkdir(parents=True)
@@ -263,8 +263,20 @@ def unpack(archive: Path, folder: Path) -> None:
         shutil.rmtree(workshop, ignore_errors=True)
 
 
-def _check_size(archive: Path) -> None:
-    """Refuses what unpacks to far too much, and what does not unpack to its end.
+class _Stream(gzip.GzipFile):
+    """Asked for what a header claims, it makes no more room than for the bytes that there are."""
+
+    def __init__(self, archive: Path, total: int) -> None:
+        super().__init__(archive)
+        self._total = total
+
+    def read(self, size: int | None = -1) -> bytes:
+        wanted = self._total if size is None or size < 0 else min(size, self._total)
+        return super().read(wanted)
+
+
+def _check_size(archive: Path) -> int:
+    """The bytes it unpacks to; refuses far too many, and what does not unpack to its end.
 
     tarfile takes an archive cut at a member's end for a whole one; the stream does not.
     """
@@ -277,6 +289,7 @@ def _check_size(archive: Path) -> None:
                     f"{archive}: refused, nothing was unpacked: it holds more than "
                     f"{_MOST_BYTES:,} bytes, which no archive that we know of does"
                 )
+    return total
 
 
 def _check(archive: Path, members: list[tarfile.TarInfo]) -> None:
