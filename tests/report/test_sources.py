@@ -276,4 +276,4 @@ def test_the_example_of_the_package_is_small_and_whole():
     assert [len(family.operators) for family in summary.families] == [3, 5]
     assert all(family.examples is not None for family in summary.families)
     assert sum(path.stat().st_size for path in EXAMPLE.iterdir()) < 300_000
-    assert "street-digits" in dict(summary.facts)["data"]
+    assert "street digits" in dict(summary.facts)["data"]

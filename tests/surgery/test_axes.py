@@ -143,7 +143,7 @@ def test_what_shrinks_is_listed_in_order_with_its_sizes(name):
         "wavenet": "0      Conv1d      1 -> 4    122 -> 23  4",
         "r3d": "0               Conv3d     3 -> 4    4x10x10 -> 4x5x5  1 and a 1x1 convolution",
     }
-    assert str(found).splitlines()[1] == lines[name]
+    assert str(found).splitlines()[1].startswith(lines[name])
 
 
 @pytest.mark.parametrize("window", ["auto", 1])

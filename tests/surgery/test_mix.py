@@ -145,13 +145,14 @@ def test_all_samples_make_the_mixing_whatever_the_cap():
 def test_the_third_pass_is_told_of():
     told: list[fp.Progress] = []
     fitted(network(LAYERS["3x3"]), progress=told.append)
-    assert [(now.number, now.batches) for now in told] == [
+    assert [(now.number, now.batches) for now in told if now.layer is None] == [
         (n, b) for n in (1, 2, 3) for b in (1, 2, 3)
     ]
     assert str(told[-1]) == "pass 3 of 3: 3 of 3 batches, 0 s left"
     told.clear()
     fit = fitted(network(LAYERS["3x3"]), progress=told.append, mixing="random")
-    assert [str(now)[:11] for now in told] == ["pass 1 of 2"] * 3 + ["pass 2 of 2"] * 3
+    passes = [str(now)[:11] for now in told if now.layer is None]
+    assert passes == ["pass 1 of 2"] * 3 + ["pass 2 of 2"] * 3
     told.clear()
     fit.fit_mixing(network(LAYERS["3x3"]), batches(), progress=told.append)
     assert [str(now)[:11] for now in told] == ["pass 3 of 3"] * 3

@@ -47,8 +47,8 @@ from foveapool.surgery.settings import (
     check_mixing_start,
     check_settings,
     describe_fit,
+    solve_layers,
 )
-from foveapool.surgery.solve import solve_layers
 from foveapool.surgery.wrapper import Mode, OnResize, check_mode, mark_fitted
 
 

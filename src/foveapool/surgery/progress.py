@@ -53,7 +53,12 @@ class Progress:
 
     @property
     def title(self) -> str:
-        """What is done: a pass, or solving for a layer."""
+        """What is done: a pass, or solving for a layer.
+
+        Example:
+            >>> Progress(number=1, batches=3, total=12, seconds=2.0, seconds_left=6.0).title
+            'pass 1 of 2'
+        """
         if self.layer is not None:
             return f"solving {self.layer}"
         return f"pass {self.number} of {self.passes}"
