@@ -144,8 +144,14 @@ def in_numbers(content: bytes) -> bytes:
     return content[:-8] + b"\xff" * 8
 
 
+def in_name(content: bytes) -> bytes:
+    """A checksum that is not found, and other numbers."""
+    return content[:-1].replace(b"foveapool.sha256", b"foveapool.sha257") + b"\x00"
+
+
 FOUND: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
     "NaN among weights": ("weights", in_numbers),
+    "a checksum by another name": ("scatter", in_name),
     "examples of other numbers": ("examples", in_header("labels", [1, 2])),
     "groups that divide nothing": ("mixing", in_header("groups", 7)),
     "a fit without an operator": ("fit-note", in_json(operators={})),

@@ -255,7 +255,12 @@ def unpack(archive: Path, folder: Path) -> None:
             if member.isfile() and not target.exists():
                 target.parent.mkdir(parents=True, exist_ok=True)
                 os.replace(workshop / member.name, target)
-    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, OverflowError) as error:
+    except (
+        *(tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile),
+        *(OverflowError, ValueError),
+    ) as error:
+        if str(error).startswith(str(archive)):
+            raise
         raise ValueError(
             f"{archive}: not a whole .tar.gz ({error}); remove it and download it again"
         ) from error

@@ -79,6 +79,12 @@ def load_tensors(
             f"{path}: got format version {header.get('format_version')}, wanted {FORMAT_VERSION}; "
             "read it with the version of foveapool that wrote it"
         )
+    # The name of the SHA-256 may be what was damaged.
+    if others := metadata.keys() - {_HEADER, _SHA256}:
+        raise ValueError(
+            f"{path}: got {min(others)!r} beside its header, wanted {_SHA256} alone: copy it again "
+            "or make it anew"
+        )
     if metadata.get(_SHA256, wanted := _digest_contents(text, tensors)) != wanted:
         raise ValueError(
             f"{path}: got contents that are not those of its SHA-256, wanted the file as it was "

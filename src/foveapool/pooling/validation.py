@@ -226,7 +226,8 @@ def count_kept_bins(counts: Tensor, class_cap: int | None) -> Tensor:
     >>> count_kept_bins(torch.tensor([[4, 4, 4], [1, 0, 1]]), class_cap=9).tolist()
     [2, 3]
     """
-    if class_cap is None:
+    # A cap that no tensor can hold is never met.
+    if class_cap is None or class_cap > torch.iinfo(torch.int64).max:
         return torch.full_like(counts[:, 0], counts.shape[1])
     return (counts.cumsum(1) <= class_cap).sum(1)
 
