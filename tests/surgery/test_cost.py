@@ -69,7 +69,11 @@ def test_a_fit_warns_of_its_own_layers(monkeypatch):
 
 def test_a_window_that_the_pooling_does_not_fit_into_is_refused_before_the_passes():
     told = refused(window=1, components=10)
-    assert f"window: got 1 for 10 components of {MAIN}" in told and "has 9 weights" in told
+    assert f"components: got 10 for {MAIN}, wanted 9 or fewer" in told
+    assert told.endswith("so many weights in a window of 1, or a wider window")
+    assert refused(components=65).endswith(
+        "wanted 64 or fewer, since each position has so many weights on the map"
+    )
 
 
 def test_sums_that_no_memory_has_room_for_are_refused_before_the_passes():

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from foveapool import ClosedFormPooling
-from foveapool.surgery import fit_files, passes
+from foveapool.surgery import fit_files, passes, settings
 
 from .toys import MAIN, POOL, SHORTCUT, loader, toy
 
@@ -92,9 +92,13 @@ def test_a_fit_that_was_stopped_twice_goes_on_twice(tmp_path):
     assert torch.equal(fit.operator_.weight, wanted.operator_.weight)
 
 
-def test_an_unsolvable_fit_keeps_its_sums(tmp_path):
-    with pytest.raises(ValueError, match="components: got 5000"):
-        ClosedFormPooling(components=5000).fit(toy(), loader(), MAIN, resume=tmp_path / "sums")
+def test_an_unsolvable_fit_keeps_its_sums(tmp_path, monkeypatch):
+    def refuse(*_, **__):
+        raise ValueError("B: got no positive matrix")
+
+    with monkeypatch.context() as patch, pytest.raises(ValueError, match="B: got no positive"):
+        patch.setattr(settings, "solve_pooling", refuse)
+        ClosedFormPooling().fit(toy(), loader(), MAIN, resume=tmp_path / "sums")
     model = toy()
     sizes = counted(model)
     ClosedFormPooling().fit(model, loader(), MAIN, resume=tmp_path / "sums")

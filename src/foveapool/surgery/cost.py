@@ -89,9 +89,11 @@ def check_cost(
     in_shape, out_shape = check_shapes(*shapes)
     seen = math.prod(in_shape) if window is None else count_window(in_shape, window)
     if components is not None and components > seen:
+        there = "on the map" if window is None else f"in a window of {window}"
+        wider = "" if window is None else ", or a wider window"
         raise ValueError(
-            f"window: got {window} for {components} components of {name}, wanted a wider one: "
-            f"each position has {seen} weights there, and at most so many components"
+            f"components: got {components} for {name}, wanted {seen} or fewer, since each position "
+            f"has so many weights {there}{wider}"
         )
     try:
         check_memory(Panels.for_grid(in_shape, window), device)
