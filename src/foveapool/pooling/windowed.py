@@ -224,7 +224,8 @@ class _Strip:
     def see(self, x: Tensor) -> Tensor:
         """The places of each tile, (tiles, places, B C)."""
         maps = x[:, :, self.lines].permute(2, 3, 0, 1).flatten(2).flatten(0, 1)
-        return maps.index_select(0, self.index).unflatten(0, (len(self.blocks), -1))
+        # Rows are picked one by one where they do not lie in one piece.
+        return maps.contiguous().index_select(0, self.index).unflatten(0, (len(self.blocks), -1))
 
     def pool(self, x: Tensor) -> Tensor:
         """(B, k, C, places of the strip)."""
