@@ -45,7 +45,7 @@ def test_the_badges_say_what_the_project_says():
         "from figures import ROOT\n"
         "images, readme = ROOT / 'docs/images', (ROOT / 'README.md').read_text()\n"
         "shown = {each.name: each.read_text() for each in images.glob('badge-*.svg')}\n"
-        "assert len(read_badges()) == len(shown) == 3\n"
+        "assert len(read_badges()) == len(shown) == 4\n"
         "for file, (name, value) in read_badges().items():\n"
         "    assert f'![{name} {value}](docs/images/{file})' in readme, file\n"
         "    assert f'>{value}</text>' in shown[file], f'{file}: run make results'"
