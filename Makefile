@@ -3,6 +3,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+# LOCK= installs the newest versions that there are.
+LOCK ?= requirements.lock
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
@@ -16,8 +18,8 @@ setup: $(READY) ## make .venv and install the package with its tools
 $(READY): pyproject.toml constraints.txt requirements.lock
 	@test -x $(BIN)/pip || { echo "setup: making .venv"; $(PYTHON) -m venv .venv; }
 	@echo "setup: installing the package and its tools (minutes, the first time)"
-	@$(PIP) install --no-deps --require-hashes -r requirements.lock
-	@$(PIP) install --no-build-isolation -c constraints.txt -e '.[dev]'
+	@$(if $(LOCK),$(PIP) install --no-deps --require-hashes -r $(LOCK))
+	@$(PIP) install $(if $(LOCK),--no-build-isolation) -c constraints.txt -e '.[dev]'
 	@touch $@
 	@echo "setup: done"
 
