@@ -167,7 +167,7 @@ def compare_with_first(rows: Sequence[Row]) -> Iterator[Row]:
     adjusted = iter(adjust_by_holm(known) if known else [])
     for row, pair in zip(rows[1:], pairs, strict=True):
         p = math.nan if math.isnan(pair.p) else next(adjusted)
-        shared = asdict(row) | {"n": pair.n, "values": "", "std": math.nan}
+        shared = asdict(row) | {"n": pair.n, "values": "", "std": 0.0}
         less = {"metric": f"{LESS}: {row.metric}", "mean": pair.mean, "std": pair.std}
         yield Row(**shared | less)
         yield Row(**shared | {"metric": f"{P_VALUE}, Holm: {row.metric}", "mean": p})
