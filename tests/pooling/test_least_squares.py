@@ -127,6 +127,15 @@ def test_sums_that_were_kept_go_on(sizes, tmp_path):
     assert torch.equal(again.solve().weight, taken_in(sizes, pooled, targets).solve().weight)
 
 
+@pytest.mark.parametrize("count", [-1, 10**30])
+def test_sums_of_places_that_nobody_can_count_are_refused(count, tmp_path):
+    sums = MixingSums(MixingSizes(1, 2, 2, 2))
+    sums.count = count
+    sums.save(tmp_path / "sums")
+    with pytest.raises(ValueError, match=rf"sums: .*count: got {count}, wanted 0 to 2\^53"):
+        MixingSums.load(tmp_path / "sums")
+
+
 def test_a_mixing_can_be_kept_and_is_told_in_words(tmp_path):
     for name in SIZES:
         found = taken_in(SIZES[name], *data(SIZES[name])).solve()

@@ -330,6 +330,8 @@ class MixingSums:
 
 def _read_sizes(facts: Mapping[str, Any]) -> MixingSizes:
     check_types(facts, get_type_hints(MixingSizes) | {"pooling": str, "count": int})
+    if not 0 <= facts["count"] <= 2**53:  # more than float64 can count
+        raise ValueError(f"count: got {facts['count']}, wanted 0 to 2^53, the places of all maps")
     return MixingSizes(**{name: facts[name] for name in MixingSizes.__dataclass_fields__})
 
 
