@@ -74,11 +74,6 @@ def _find_reader(name: str) -> Callable[[Path], Iterator[str]] | None:
     return next((read for pattern, read in _READERS.items() if fnmatchcase(name, pattern)), None)
 
 
-def _check_root(path: Path) -> Iterator[str]:
-    Runs(path.parent)
-    yield from ()
-
-
 def _check_training(path: Path) -> Iterator[str]:
     facts, name = read_json(path), path.parent.name
     if not name.endswith(f"-{digest_facts(facts)}"):
@@ -110,11 +105,10 @@ def _check_metrics(path: Path) -> Iterator[str]:
             yield str(error)
 
 
-def _check_note(path: Path) -> Iterator[str]:
+def _read_note(path: Path) -> None:
     with explain_damage(path, "start the study again, which writes it anew"):
         note = read_json(path)
         check_types(note, {"name": str, "facts": dict[str, Any], "trainings": list[dict[str, str]]})
-    yield from ()
 
 
 def _check_rows(path: Path) -> Iterator[str]:
@@ -123,17 +117,15 @@ def _check_rows(path: Path) -> Iterator[str]:
     yield from (fault.removeprefix(f"{path}: ") for fault in faults)
 
 
-def _check_robustness(path: Path) -> Iterator[str]:
+def _read_robustness(path: Path) -> None:
     with explain_damage(path, "measure again, which writes it anew"):
         note = read_sealed_json(path)
         check_types(note, {"asked": dict[str, Any], "seconds": float, "result": dict[str, Any]})
         RobustnessResult.from_dict(note["result"])
-    yield from ()
 
 
-def _check_times(path: Path) -> Iterator[str]:
+def _read_times(path: Path) -> None:
     check_types({"seconds": read_sealed_json(path)}, {"seconds": dict[str, float]})
-    yield from ()
 
 
 def _reading(load: Callable[[Path], object]) -> Callable[[Path], Iterator[str]]:
@@ -147,19 +139,19 @@ def _reading(load: Callable[[Path], object]) -> Callable[[Path], Iterator[str]]:
 
 
 _READERS: Mapping[str, Callable[[Path], Iterator[str]]] = {
-    RUNS: _check_root,
+    RUNS: _reading(lambda path: Runs(path.parent)),
     TRAINING: _check_training,
     RESULT: _check_result,
     METRICS: _check_metrics,
     WEIGHTS: _reading(lambda path: read_weights(path.parent.name, path)),
     CHECKPOINT: _reading(read_checkpoint),
-    ROBUSTNESS: _check_robustness,
+    ROBUSTNESS: _reading(_read_robustness),
     "operator*.safetensors": _reading(PoolingOperator.load),
     "scatter-*.safetensors": _reading(Scatter.load),
     "examples-*.safetensors": _reading(lambda path: load_tensors(path, "examples")),
-    "operator-*.json": _check_times,
-    "scatter-*.json": _check_times,
-    STUDY: _check_note,
+    "operator-*.json": _reading(_read_times),
+    "scatter-*.json": _reading(_read_times),
+    STUDY: _reading(_read_note),
     "rows.csv": _check_rows,
     "selection.csv": _check_rows,
     RUN_NOTE: _reading(lambda path: read_run(path.parent)),

@@ -143,8 +143,9 @@ def resolve_window(
     return default_window(mode, max(strides))
 
 
-# How much locality leaves a trained network as many of its answers as it can, in trace(B)/N.
-# docs/alpha.md has the evidence. In the layer's place the network has to be trained anyway.
+# How much locality suits a network that keeps its weights, in trace(B)/N: with less it loses more
+# of its answers, with much more the pooling is plain subsampling (docs/alpha.md has the evidence).
+# In the layer's place the network has to be trained anyway.
 _AUTO = {"mix": 3.0, "after": 10.0}
 
 
