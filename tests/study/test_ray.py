@@ -17,7 +17,7 @@ from foveapool.study.engine import Engine
 from foveapool.study.parcels import Changes, write_files
 from foveapool.study.ray_workers import RayWorkers, SharedRayWorkers, unwrap_ray_error
 from foveapool.study.worker import run_training
-from foveapool.training.checkpoint import CHECKPOINT
+from foveapool.training.checkpoint import CHECKPOINT, read_checkpoint
 from foveapool.training.metrics import METRICS
 
 from .small_studies import CPU, results_of, training
@@ -52,21 +52,22 @@ def test_a_worker_killed_in_the_middle_of_its_training_changes_nothing(
 ):
     workers = SharedRayWorkers(cpus=1)
     runs, killed = Runs(tmp_path / "killed"), []
+    long, fitted = training(epochs=100), training(("closed-form", 3), epochs=100)
 
     def kill():
         # Once it has come some way.
-        metrics = runs.folder(LONG.name) / METRICS
+        metrics = runs.folder(long.name) / METRICS
         while not metrics.exists() or len(metrics.read_text().splitlines()) < 3:
             time.sleep(0.01)
-        killed.append(int((runs.root / "locks" / f"{LONG.name}.lock").read_text()))
+        killed.append(int((runs.root / "locks" / f"{long.name}.lock").read_text()))
         os.kill(killed[0], signal.SIGKILL)
 
     thread = threading.Thread(target=kill, daemon=True)
     thread.start()
-    found = results_of(Engine(runs, CPU, workers), [FITTED])
+    found = results_of(Engine(runs, CPU, workers), [fitted])
     assert killed and os.getpid() not in killed
     calm = Runs(tmp_path / "calm")
-    for each in (LONG, FITTED):
+    for each in (long, fitted):
         wanted, result = run_training(each, calm, CPU), found[each.name]
         assert (result["error"], result["loss"]) == (wanted["error"], wanted["loss"])
     # A mistake comes back in its own words.
@@ -91,35 +92,67 @@ def test_what_a_training_needs_and_makes_travels(tmp_path, cluster, one_thread):
         assert files == theirs - {"lock", "fit.lock"}
 
 
+def stop_after_epochs(epochs):
+    """What a worker does, but the first one saves after each epoch and then stops for ever.
+
+    It is a function of no module, so that Ray sends it to the worker as it is.
+    """
+
+    def _work_apart(training, files, others, means, mailbox, attempt, send_seconds):
+        from foveapool.study import ray_workers, spec
+        from foveapool.training.checkpoint import RunFolder
+
+        save = RunFolder.save
+
+        def save_and_stop(self, tensors, position):
+            save(self, tensors, position)
+            if position.epoch == epochs:
+                time.sleep(3600)
+
+        with pytest.MonkeyPatch.context() as patches:
+            if attempt == 0:
+                patches.setattr(spec, "CHECKPOINT_SECONDS", 0.0)
+                patches.setattr(RunFolder, "save", save_and_stop)
+            return ray_workers._work_apart(
+                training, files, others, means, mailbox, attempt, send_seconds
+            )
+
+    return _work_apart
+
+
 @pytest.mark.soak
-def test_a_worker_that_dies_goes_on_from_the_checkpoint_that_it_sent(tmp_path, cluster, one_thread):
+def test_a_worker_that_dies_goes_on_from_the_checkpoint_that_it_sent(
+    tmp_path, cluster, one_thread, monkeypatch
+):
     runs, calm = Runs(tmp_path / "killed"), Runs(tmp_path / "calm")
-    long = training(epochs=300)
     sent, said = [], []
-    metrics = runs.folder(long.name) / METRICS
+    metrics, checkpoint = (runs.folder(LONG.name) / name for name in (METRICS, CHECKPOINT))
+
+    def has_come():
+        with suppress(FileNotFoundError):
+            epochs = read_checkpoint(checkpoint)[2].epoch
+            return epochs == len(metrics.read_text().splitlines()) == 8
 
     def kill():
-        # A checkpoint is written every five seconds.
-        while not (runs.folder(long.name) / CHECKPOINT).exists():
+        while not has_come():
             time.sleep(0.01)
-        sent.append(metrics.read_text().splitlines())
+        sent.extend(metrics.read_text().splitlines())
         for path in Path("/proc").glob("[0-9]*/cmdline"):
             with suppress(OSError):
-                if path.read_bytes().startswith(b"ray::_work_apart"):
+                if b"_work_apart" in path.read_bytes():
                     os.kill(int(path.parent.name), signal.SIGKILL)
 
-    thread = threading.Thread(target=kill, daemon=True)
-    thread.start()
-    runs.say = said.append
+    monkeypatch.setattr(ray_workers, "_work_apart", stop_after_epochs(8))
     workers = RayWorkers(cpus=1, send_seconds=0.2)
-    found = results_of(Engine(runs, CPU, workers), [long])[long.name]
+    threading.Thread(target=kill, daemon=True).start()
+    runs.say = said.append
+    found = results_of(Engine(runs, CPU, workers), [LONG])[LONG.name]
     workers.close()
     assert any("it goes on from what was sent last" in each for each in said)
-    wanted = run_training(long, calm, CPU)
+    wanted = run_training(LONG, calm, CPU)
     assert (found["error"], found["loss"]) == (wanted["error"], wanted["loss"])
     # The epochs before it died have the times that they took then.
-    assert len(sent[0]) > 8
-    assert metrics.read_text().splitlines()[:8] == sent[0][:8]
+    assert metrics.read_text().splitlines()[:8] == sent
 
 
 def test_what_a_worker_sent_before_goes_with_its_result_again(tmp_path):
