@@ -22,7 +22,7 @@ from foveapool.pooling.functional import cast_operands, is_watched, order_channe
 from foveapool.pooling.grid import Center, window_axes
 
 # A tile has about as many rows as a batched product wants.
-ROWS = 16
+ROWS = 24
 # As many columns of a product are taken from one image, or several, where a CPU goes by strips.
 COLUMNS = 32
 # Where tiles take fewer multiply-adds than the whole matrix by this factor, they are faster.
@@ -62,7 +62,7 @@ class Tiling:
     ) -> Tiling:
         """For the windows that `grid.windows` gives."""
         side = max(1, round(math.sqrt(ROWS / components)))
-        tile = tuple(min(side, outputs) for outputs in out_shape)
+        tile = tuple(_choose_side(side, outputs) for outputs in out_shape)
         cuts, inside = [], []
         axes = window_axes(in_shape, out_shape, window, center)
         for size, step, along in zip(in_shape, tile, axes, strict=True):
@@ -79,6 +79,13 @@ class Tiling:
     def seen(self) -> int:
         """How many places a tile sees."""
         return math.prod(cut.shape[1] for cut in self.cuts)
+
+
+def _choose_side(wanted: int, outputs: int) -> int:
+    """The side of a tile: as near to the one wanted as divides the outputs, if one does."""
+    near = [each for each in range(1, min(2 * wanted, outputs + 1)) if not outputs % each]
+    best = min(near, key=lambda each: (abs(each - wanted), -each))
+    return best if 2 * best > wanted else min(wanted, outputs)
 
 
 def pool_windowed(
@@ -227,11 +234,23 @@ class _Strip:
         # Rows are picked one by one where they do not lie in one piece.
         return maps.contiguous().index_select(0, self.index).unflatten(0, (len(self.blocks), -1))
 
-    def pool(self, x: Tensor) -> Tensor:
-        """(B, k, C, places of the strip)."""
-        pooled = _join_tiles(torch.bmm(self.blocks, self.see(x))[None], x.shape[:2], self.tiling)
-        down = self.places.stop - self.places.start
-        return pooled[..., :down, : self.tiling.out_shape[1]]
+    def pool(self, x: Tensor, level: Tensor | None, pooled: Tensor) -> None:
+        """Writes what it makes of maps, and a level, to (B, k, C, places of the strip)."""
+        tall, wide = self.tiling.tile
+        found = torch.bmm(self.blocks, self.see(x))
+        # Whole tiles go to their places as they are; others are joined first, and cut.
+        if pooled.shape[4] % wide == 0 and pooled.shape[3] == tall:
+            found = found.unflatten(2, x.shape[:2]).unflatten(1, (tall, wide, -1))
+            found = found.permute(4, 3, 5, 1, 0, 2)
+            pooled = pooled.unflatten(4, (-1, wide))
+            level = None if level is None else level.unflatten(3, (-1, wide))
+        else:
+            found = _join_tiles(found[None], x.shape[:2], self.tiling)
+            found = found[..., : pooled.shape[3], : pooled.shape[4]]
+        if level is None:
+            pooled.copy_(found)
+        else:
+            torch.add(found, level, out=pooled)
 
     def split(self, grad: Tensor) -> Tensor:
         """Maps (B, k, C, H', W') of which this strip's tiles are taken, (tiles, Ty Tx k, B C)."""
@@ -266,14 +285,13 @@ class _Strips(torch.autograd.Function):
         shape = (len(x), len(rows), x.shape[1], *tiling.out_shape)
         pooled = _empty_like(x, shape)
         if level is not None:
-            level = level.unflatten(0, shape[1:3])
+            # In the layout of what it is added to.
+            level = _empty_like(x, (1, *shape[1:]))[0].copy_(level.unflatten(0, shape[1:3]))
         for strip in _cut_strips(rows, tiling):
             for some in _group(x):
                 part = pooled[some, :, :, strip.places]
-                if level is None:
-                    part.copy_(strip.pool(x[some]))
-                else:
-                    torch.add(strip.pool(x[some]), level[:, :, strip.places], out=part)
+                shift = None if level is None else level[:, :, strip.places]
+                strip.pool(x[some], shift, part)
         return pooled.flatten(1, 2)
 
     @staticmethod
