@@ -24,7 +24,7 @@ from foveapool.pooling.grid import Center, window_axes
 # A tile has about as many rows as a batched product wants.
 ROWS = 24
 # As many columns of a product are taken from one image, or several, where a CPU goes by strips.
-COLUMNS = 32
+COLUMNS = 96
 # Where tiles take fewer multiply-adds than the whole matrix by this factor, they are faster.
 GAIN = 4
 
@@ -288,10 +288,9 @@ class _Strips(torch.autograd.Function):
             # In the layout of what it is added to.
             level = _empty_like(x, (1, *shape[1:]))[0].copy_(level.unflatten(0, shape[1:3]))
         for strip in _cut_strips(rows, tiling):
+            shift = None if level is None else level[:, :, strip.places]
             for some in _group(x):
-                part = pooled[some, :, :, strip.places]
-                shift = None if level is None else level[:, :, strip.places]
-                strip.pool(x[some], shift, part)
+                strip.pool(x[some], shift, pooled[some, :, :, strip.places])
         return pooled.flatten(1, 2)
 
     @staticmethod
