@@ -28,6 +28,7 @@ from foveapool.records import BenchmarkRow, append_rows, collect_provenance, sum
 from foveapool.surgery.capture import read_inputs
 
 SIZE, WINDOW, BATCH = 224, 3, 16
+DATA = "street digits"
 
 
 class Results:
@@ -38,7 +39,7 @@ class Results:
         self.facts["hardware"] += f", {torch.get_num_threads()} threads"
 
     def add(self, case: str, maps: str, metric: str, values: list[float], **more: str) -> None:
-        facts = {**self.facts, **summarize_values(values), **more}
+        facts = {"data": DATA, **self.facts, **summarize_values(values), **more}
         row = BenchmarkRow(benchmark="real-sizes", case=case, maps=maps, metric=metric, **facts)
         print(f"{case:<44} {maps:<20} {metric:<44} {row.mean:.4g} +- {row.std:.2g}", flush=True)
         append_rows(self.out, [row])
@@ -76,6 +77,7 @@ def forward(options: argparse.Namespace, results: Results) -> None:
             times = measure(steps, options.repeats)
             of_strided = statistics.median(times["strided convolution"])
             more = {
+                "data": "",
                 "components": str(components),
                 "batch": "8",
                 "options": f"{formats}, {direction}",
@@ -83,8 +85,8 @@ def forward(options: argparse.Namespace, results: Results) -> None:
             for name, taken in times.items():
                 maps = f"32 x {SIZE} x {SIZE}"
                 results.add(name, maps, "milliseconds", [1e3 * each for each in taken], **more)
-                shares = [each / of_strided for each in taken]
-                results.add(name, maps, "share of the convolution's time", shares, **more)
+                share = statistics.median(taken) / of_strided
+                results.add(name, maps, "share of the convolution's time", [share], **more)
 
 
 def infer(layer: nn.Module, x: Tensor) -> Callable[[], object]:
@@ -133,7 +135,8 @@ def stem(options: argparse.Namespace, results: Results) -> None:
             metrics = ("passes, s", "solving, s", "largest memory of the process, GB", "file, MB")
             for metric, value in zip(metrics, map(float, done.stdout.split()), strict=True):
                 maps = f"{SIZE} -> {SIZE // 2}"
-                results.add(f"stem, mode {mode}, {options.images} images", maps, metric, [value])
+                more = {"network": "stem, 3 -> 32 channels", "options": f"{options.images} images"}
+                results.add(f"{mode}, window {WINDOW}", maps, metric, [value], **more)
 
 
 def resnet(options: argparse.Namespace, results: Results) -> None:
@@ -153,8 +156,14 @@ def resnet(options: argparse.Namespace, results: Results) -> None:
     found = fp.downsampling_layers(model, pairs[0][0][:1])
     for layer in (each for each in found if each.in_shape == (56, 56)):
         for metric, values in zip_lists(time_fit(model, pairs, layer.name, options.repeats)):
-            case = f"ResNet-50, {layer.name}, {options.images} images"
-            results.add(case, "56 -> 28", metric, values, components=str(layer.components))
+            kernel = " x ".join(map(str, layer.kernel_size))
+            more = {
+                "network": "ResNet-50",
+                "layer": f"{kernel}, {layer.in_channels} -> {layer.out_channels}",
+                "components": str(layer.components),
+                "options": f"{options.images} images",
+            }
+            results.add("replace", "56 -> 28", metric, values, **more)
 
 
 def time_fit(

@@ -9,6 +9,7 @@ from foveapool.tabular import format_markdown
 from tables.rows import name_machine, read_measurements
 
 SOLVING = "seconds to solve"
+WINDOWED = "windowed"
 
 
 def tabulate_peers() -> str:
@@ -89,6 +90,31 @@ def tabulate_forward() -> str:
     return format_markdown(["machine", "maps", "batch", "precision", *names], lines)
 
 
+def tabulate_windowed() -> str:
+    """A windowed layer at the size of a stem, beside the convolution that it stands for."""
+    rows = [
+        r for r in read_measurements("real-sizes") if r.case in ("strided convolution", WINDOWED)
+    ]
+    lines = []
+    for key in dict.fromkeys((r.components, r.options) for r in rows):
+        of = {(r.case, r.metric): r.mean for r in rows if (r.components, r.options) == key}
+        strided, own = (of[case, "milliseconds"] for case in ("strided convolution", WINDOWED))
+        share = of[WINDOWED, "share of the convolution's time"]
+        layout, direction = key[1].split(", ")
+        lines.append([key[0], layout, direction, f"{strided:.1f}", f"{own:.1f}", f"{share:.2f}"])
+    header = ["components", "maps", "", "strided convolution, ms", "windowed, ms", "share"]
+    return format_markdown(header, lines)
+
+
+def tabulate_real_fits() -> str:
+    """What a fit takes in networks for images of 224 x 224."""
+    rows = [r for r in read_measurements("real-sizes") if r.network]
+    return format_markdown(
+        ["network", "layer", "map", "mode", "what", ""],
+        [[r.network, r.layer or "-", r.maps, r.case, r.metric, f"{r.mean:.3g}"] for r in rows],
+    )
+
+
 def tabulate_passes() -> str:
     """The two passes of a fit, beside bare forward passes that end at the layer."""
     return format_markdown(
@@ -132,6 +158,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "gram": tabulate_gram,
     "agreement": tabulate_agreement,
     "forward": tabulate_forward,
+    "windowed": tabulate_windowed,
+    "real_fits": tabulate_real_fits,
     "passes": tabulate_passes,
     "training": tabulate_training,
     "study_speed": tabulate_study,
