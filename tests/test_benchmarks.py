@@ -60,7 +60,7 @@ def test_a_measurement_that_was_repeated_replaces_the_one_before(tmp_path):
         "make = lambda: {name: table() for name, table in TABLES.items()}\n"
         "before, copy = make(), Path(sys.argv[1]) / 'results'\n"
         "shutil.copytree(rows.RESULTS, copy); rows.RESULTS = copy\n"
-        "for path in copy.glob('*.csv'):\n"
+        "for path in copy.glob('[!.]*.csv'):\n"
         "    is_benchmark = path.read_text().startswith('benchmark,')\n"
         "    append_rows(path, (read_benchmark_rows if is_benchmark else read_rows)(path))\n"
         "assert make() == before",

@@ -31,7 +31,7 @@ from foveapool.records import (
     summarize_values,
 )
 
-RESULTS = sorted((Path(__file__).parents[1] / "results").glob("*.csv"))
+RESULTS = sorted((Path(__file__).parents[1] / "results").glob("[!.]*.csv"))
 OLD_HEADER = ",".join("deviation" if name == "std" else name for name in COLUMNS)
 
 
