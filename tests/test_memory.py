@@ -28,7 +28,7 @@ def test_where_linux_does_not_say_what_is_free_all_memory_counts_if_it_is_known(
 
 
 def test_what_needs_more_than_half_of_it_is_refused(monkeypatch):
-    monkeypatch.setattr(_memory, "get_free_memory", lambda: 2 * 10**9)
+    monkeypatch.setattr(_memory, "get_free_memory", lambda device: 2 * 10**9)
     _memory.check_fits_memory(10**9, "take less")
     with pytest.raises(ValueError, match=r"needs 1\.1 GB .*half of the 2\.0 GB.*; take less"):
         _memory.check_fits_memory(11 * 10**8, "take less")

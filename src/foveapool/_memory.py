@@ -27,9 +27,9 @@ def get_free_memory(device: torch.device = _CPU) -> int | None:
         return None
 
 
-def check_fits_memory(need: int, advice: str) -> None:
-    """ValueError where so many bytes are more than half of the free memory."""
-    free = get_free_memory()
+def check_fits_memory(need: int, advice: str, device: torch.device = _CPU) -> None:
+    """ValueError where so many bytes are more than half of the free memory there."""
+    free = get_free_memory(device)
     if free is not None and need > free / 2:
         raise ValueError(
             f"needs {need / 1e9:.1f} GB of memory, wanted at most half of the {free / 1e9:.1f} GB "

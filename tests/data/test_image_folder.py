@@ -106,7 +106,7 @@ def test_an_image_that_would_fill_the_memory_is_measured_and_not_decoded(root, m
 
 
 def test_images_that_would_fill_the_memory_together_are_counted_and_not_read(root, monkeypatch):
-    monkeypatch.setattr(_memory, "get_free_memory", lambda: 1000)
+    monkeypatch.setattr(_memory, "get_free_memory", lambda device: 1000)
     with pytest.raises(ValueError, match=r"got 4 images of 6 x 4 pixels, which needs .*size="):
         read_folder(root)
     assert len(read_folder(root, size=3).train) == 2

@@ -70,6 +70,7 @@ def test_the_summary_holds_the_key_figures(window):
         operator.settings.solver,
         "ridge 0.0e+00",
     ]
+    assert (f"l2, window {window}\n" in text) == (window is not None)
     for i in range(2):
         gain = operator.separability[i].mean() / operator.average_separability.mean()
         figures += [

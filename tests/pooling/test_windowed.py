@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import foveapool as fp
-from foveapool.pooling import windowed
+from foveapool import _memory
+from foveapool.pooling import grid, windowed
 from foveapool.pooling.functional import linear_pool
 from foveapool.pooling.grid import CENTERS, windows
 from foveapool.pooling.module import LinearPool2d
@@ -273,3 +274,18 @@ def test_a_fit_with_a_window_is_replaced_saved_and_loaded(mode, tmp_path):
     assert all(pool.window == 1 and pool.weight.shape[2] == 9 for pool in pools)
     assert pools[0].center == pools[1].center == ("first" if mode == "after" else "paper")
     torch.testing.assert_close(networks[1](images[:2]), networks[0](images[:2]))
+
+
+def test_a_matrix_that_the_memory_has_no_room_for_is_not_written_out(monkeypatch):
+    index = grid.windows((64, 64), (32, 32), 1)
+    rows = torch.ones(9, *index.shape)
+    assert grid.write_out_checked(rows[:1], index, 4096).shape == (1, 1024, 4096)
+    monkeypatch.setattr(_memory, "get_free_memory", lambda device: 10**8)
+    monkeypatch.setattr(grid, "_SMALL", 10**7)
+    told = r"the whole matrix, \(9, 1024, 4096\), needs 0\.2 GB .*; .*`rows` of an operator"
+    with pytest.raises(ValueError, match=told):
+        grid.write_out_checked(rows, index, 4096)
+    pool = LinearPool2d(rows, in_shape=(64, 64), out_shape=(32, 32), window=1)
+    for write in (pool.dense_weight, lambda: pool.resized((65, 65))):
+        with pytest.raises(ValueError, match="needs"):
+            write()

@@ -18,6 +18,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from foveapool._memory import check_fits_memory
+
 Center = Literal["paper", "aligned", "first"]
 CENTERS: tuple[Center, ...] = ("paper", "aligned", "first")
 # How much of a pixel and of a block lies before the center's coordinate.
@@ -199,6 +201,23 @@ def write_out(rows: Tensor, index: Tensor, places: int) -> Tensor:
     return whole.scatter(2, index.to(rows.device).expand(len(rows), -1, -1), rows)
 
 
+# A matrix that is smaller than that is written out without a look at the memory.
+_SMALL = 2**28
+
+
+def write_out_checked(rows: Tensor, index: Tensor, places: int) -> Tensor:
+    """`write_out`, or a ValueError where the memory has no room for the matrix."""
+    need = rows.shape[0] * rows.shape[1] * places * rows.element_size()
+    if need > _SMALL:
+        try:
+            inside = "the weights inside the window are there without it: `rows` of an operator, "
+            check_fits_memory(need, inside + "`weight` of a layer", rows.device)
+        except ValueError as error:
+            whole = (*rows.shape[:2], places)
+            raise ValueError(f"weight: the whole matrix, {whole}, {error}") from error
+    return write_out(rows, index, places)
+
+
 def average_blocks(in_shape: Sequence[int], out_shape: Sequence[int]) -> tuple[Tensor, Tensor]:
     """Average pooling by its blocks: weights, float64 (M, n), and the places they belong to.
 
@@ -230,6 +249,16 @@ def count_window(in_shape: Sequence[int], radius: int) -> int:
     """
     width = 2 * as_radius(radius) + 1
     return math.prod(min(width, size) for size in as_shape(in_shape))
+
+
+def get_largest_step(in_shape: Sequence[int], out_shape: Sequence[int]) -> int:
+    """The stride that takes one size to the other, rounded up, along the axis where it is largest.
+
+    >>> get_largest_step((9, 16), (5, 4))
+    4
+    """
+    source, target = check_shapes(in_shape, out_shape)
+    return max(-(-size // outputs) for size, outputs in zip(source, target, strict=True))
 
 
 def widen_to_blocks(radius: int, in_shape: Sequence[int], out_shape: Sequence[int]) -> int:

@@ -26,6 +26,7 @@ from foveapool.pooling.grid import (
     scale_out_shape,
     windows,
     write_out,
+    write_out_checked,
 )
 from foveapool.pooling.layer import Layer
 from foveapool.pooling.windowed import Slices, Tiling, lay_out, pool_windowed
@@ -332,6 +333,9 @@ class LinearPool(Layer):
         Returns:
             (k, M, N); `weight` itself where there is no window.
 
+        Raises:
+            ValueError: If the memory has no room for it.
+
         Example:
             >>> LinearPool2d.average((8, 8), (4, 4)).dense_weight().shape
             torch.Size([1, 16, 64])
@@ -339,7 +343,7 @@ class LinearPool(Layer):
         if self.window is None:
             return self.weight
         index = windows(self.in_shape, self.out_shape, self.window, self.center)
-        return write_out(self.weight, index, math.prod(self.in_shape))
+        return write_out_checked(self.weight, index, math.prod(self.in_shape))
 
     def resized_weight(self, new_in_shape: Sequence[int], new_out_shape: Sequence[int]) -> Tensor:
         """Gives the matrix of `resized`, through which gradients reach this layer's own.

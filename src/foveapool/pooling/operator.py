@@ -12,7 +12,14 @@ import torch
 from torch import Tensor
 
 from foveapool._stored_names import from_stored, to_stored
-from foveapool.pooling.grid import Center, check_shapes, count_window, penalty, windows, write_out
+from foveapool.pooling.grid import (
+    Center,
+    check_shapes,
+    count_window,
+    penalty,
+    windows,
+    write_out_checked,
+)
 from foveapool.pooling.module import LinearPool
 from foveapool.pooling.storage import (
     Shapes,
@@ -132,11 +139,14 @@ class PoolingOperator:
 
     @property
     def weight(self) -> Tensor:
-        """The matrix, (k, M, N); with a window it is written out anew whenever it is asked for."""
+        """The matrix, (k, M, N); with a window it is written out anew whenever it is asked for.
+
+        Raises a ValueError where the memory has no room for it; `rows` is there always.
+        """
         index = self._index
         if index is None:
             return self.rows
-        return write_out(self.rows, index, torch.Size(self.in_shape).numel())
+        return write_out_checked(self.rows, index, torch.Size(self.in_shape).numel())
 
     def radius(self) -> Tensor:
         """Measures how far each row's weights lie from its center.
@@ -189,7 +199,8 @@ class PoolingOperator:
         settings = self.settings
         lines = [
             f"pooling {self.in_shape} -> {self.out_shape}, {self.components} components, "
-            f"alpha {settings.alpha:g} ({settings.alpha_unit}), {settings.norm}",
+            f"alpha {settings.alpha:g} ({settings.alpha_unit}), {settings.norm}"
+            + ("" if settings.window is None else f", window {settings.window}"),
             f"separability S_b/S_w, mean over {len(self.average_separability)} places: "
             f"average pooling {self.average_separability.mean():.4g}",
         ]
