@@ -3,6 +3,7 @@
     python benchmarks/real_sizes.py forward    # a windowed layer against a strided convolution
     python benchmarks/real_sizes.py stem       # fit 224 -> 112 with a window: memory, time
     python benchmarks/real_sizes.py resnet     # fit 56 -> 28 of a ResNet-50, against bare passes
+    python benchmarks/real_sizes.py windows    # what a window keeps of the whole map's answer
 
 Adds rows to results/real-sizes.csv (`--out`).
 """
@@ -20,10 +21,15 @@ from pathlib import Path
 
 import torch
 from forward import measure, once
+from maps import street_maps
 from torch import Tensor, nn
 
 import foveapool as fp
 from foveapool.data.street_digits import make_street_digits
+from foveapool.pooling.eigenproblem import Eigenproblem
+from foveapool.pooling.gram import Workspace
+from foveapool.pooling.scatter import Scatter
+from foveapool.pooling.solvers import SOLVERS
 from foveapool.records import BenchmarkRow, append_rows, collect_provenance, summarize_values
 from foveapool.surgery.capture import read_inputs
 
@@ -104,12 +110,13 @@ STEM = """
 import os, resource, sys, time, torch, foveapool as fp
 from torch import nn
 sys.path.append("benchmarks")
-from real_sizes import WINDOW, read_images
-mode, count = sys.argv[1], int(sys.argv[2])
+from real_sizes import read_images
+mode, count, window = sys.argv[1], int(sys.argv[2]), sys.argv[4]
 stem = [nn.Conv2d(3, 32, 3, 2, 1, bias=False), nn.BatchNorm2d(32), nn.ReLU()]
 model = nn.Sequential(*stem, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 10))
 pairs = read_images(count)
-begin, estimator = time.perf_counter(), fp.ClosedFormPooling(window=WINDOW)
+window = window if window == "auto" else int(window)
+begin, estimator = time.perf_counter(), fp.ClosedFormPooling(window=window)
 estimator.sum_scatter(model, pairs, ["0"], mode)
 summed = time.perf_counter()
 estimator.solve()
@@ -127,16 +134,16 @@ print(summed - begin + mixed - solved, solved - summed, memory, size)
 def stem(options: argparse.Namespace, results: Results) -> None:
     """Modes `after` and `mix` at a 224-pixel network's first convolution, 3 to 32 channels."""
     with tempfile.TemporaryDirectory() as folder:
-        for mode in ("after", "mix"):
+        for mode, window in (("after", WINDOW), ("mix", WINDOW), ("mix", "auto")):
             path = str(Path(folder, f"{mode}.safetensors"))
-            told = [mode, str(options.images), path]
+            told = [mode, str(options.images), path, str(window)]
             command = [sys.executable, "-c", STEM, *told]
             done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
             metrics = ("passes, s", "solving, s", "largest memory of the process, GB", "file, MB")
             for metric, value in zip(metrics, map(float, done.stdout.split()), strict=True):
                 maps = f"{SIZE} -> {SIZE // 2}"
                 more = {"network": "stem, 3 -> 32 channels", "options": f"{options.images} images"}
-                results.add(f"{mode}, window {WINDOW}", maps, metric, [value], **more)
+                results.add(f"{mode}, window {window}", maps, metric, [value], **more)
 
 
 def resnet(options: argparse.Namespace, results: Results) -> None:
@@ -186,13 +193,45 @@ def time_fit(
             }
 
 
+def windows(options: argparse.Namespace, results: Results) -> None:
+    """How much of the whole map's eigenvalue and S_b / S_w windows keep, at 4 x 4 output places."""
+    for size in (48, 56, 64):
+        scatter = fp.compute_scatter(*street_maps(1000, size), num_classes=10)
+        for alpha in (0.5, 3.0, 10.0):
+            whole = best_rows(scatter, size // 2, alpha, None)
+            for window in (2, 3, 5, 8, 13, 20):
+                kept = best_rows(scatter, size // 2, alpha, window) / whole
+                more = {"alpha": f"{alpha:g} trace(B)/N", "components": "1"}
+                more["options"] = "random convolutions"
+                maps = f"{size} -> {size // 2}"
+                for metric, shares in zip(("eigenvalue", "S_b / S_w"), kept.mT, strict=True):
+                    told = f"share of the whole map's {metric}"
+                    results.add(f"window {window}", maps, told, shares.tolist(), **more)
+
+
+def best_rows(scatter: Scatter, side: int, alpha: float, window: int | None) -> Tensor:
+    """mu and S_b / S_w of the first component at output places from corner to corner, (16, 2)."""
+    problem = Eigenproblem.of(scatter, (side, side), 1, "paper", window)
+    along = torch.linspace(0, side - 1, 4).round().long().tolist()
+    found = []
+    for place in (row * side + column for row in along for column in along):
+        rows = slice(place, place + 1)
+        pencil = problem.block(rows, alpha, 0.0, Workspace())
+        solver = SOLVERS[problem.choose("auto")]
+        pairs = solver(pencil, 1, 1e-8, problem.start(rows, None))
+        row = pairs.vectors
+        between, within = (row * pencil.times_between(row)), (row * pencil.times_within(row))
+        found.append(torch.stack((pairs.values[0, 0], between.sum() / within.sum())))
+    return torch.stack(found)
+
+
 def zip_lists(found: Iterator[dict[str, float]]) -> Iterator[tuple[str, list[float]]]:
     """Each name with all of its values."""
     every = list(found)
     return ((name, [each[name] for each in every]) for name in every[0])
 
 
-QUESTIONS = {"forward": forward, "stem": stem, "resnet": resnet}
+QUESTIONS = {"forward": forward, "stem": stem, "resnet": resnet, "windows": windows}
 
 
 def main() -> None:

@@ -10,6 +10,7 @@ from tables.rows import name_machine, read_measurements
 
 SOLVING = "seconds to solve"
 WINDOWED = "windowed"
+KEPT = "share of the whole map's "
 
 
 def tabulate_peers() -> str:
@@ -115,6 +116,21 @@ def tabulate_real_fits() -> str:
     )
 
 
+def tabulate_windows() -> str:
+    """What windows keep of the whole map's eigenvalue and S_b / S_w, mean over output places."""
+    rows = [r for r in read_measurements("real-sizes") if r.metric.startswith(KEPT)]
+    of = {(r.maps, r.alpha, r.case, r.metric): r.mean for r in rows}
+    windows = list(dict.fromkeys(r.case for r in rows))
+    lines = []
+    for maps, alpha in dict.fromkeys((r.maps, r.alpha) for r in rows):
+        cells = (
+            [100 * of[maps, alpha, window, KEPT + each] for each in ("eigenvalue", "S_b / S_w")]
+            for window in windows
+        )
+        lines.append([maps, alpha, *(f"{mu:.0f}, {ratio:.0f}" for mu, ratio in cells)])
+    return format_markdown(["map", "alpha", *windows], lines)
+
+
 def tabulate_passes() -> str:
     """The two passes of a fit, beside bare forward passes that end at the layer."""
     return format_markdown(
@@ -160,6 +176,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "forward": tabulate_forward,
     "windowed": tabulate_windowed,
     "real_fits": tabulate_real_fits,
+    "windows": tabulate_windows,
     "passes": tabulate_passes,
     "training": tabulate_training,
     "study_speed": tabulate_study,

@@ -124,9 +124,9 @@ def test_settings_that_were_changed_are_checked_before_solving_again():
     ],
 )
 def test_a_window_that_is_left_out_follows_mode_and_stride(mode, in_shape, out_shape, wanted):
-    assert resolve_window("auto", mode, in_shape, out_shape) == wanted
-    assert resolve_window(None, mode, in_shape, out_shape) is None
-    assert resolve_window(7, mode, in_shape, out_shape) == 7
+    assert resolve_window("auto", mode, in_shape, out_shape, 2) == wanted
+    assert resolve_window(None, mode, in_shape, out_shape, 2) is None
+    assert resolve_window(7, mode, in_shape, out_shape, 2) == 7
 
 
 def test_behind_a_convolution_a_position_sees_five_by_five_pixels_unless_told():

@@ -69,8 +69,9 @@ class ClosedFormPooling(HasSettings):
             output, so that a large alpha leaves the network as it was.
         sign: "neighbor" or "sum".
         solver: "auto", "dense", "krylov" or "arpack".
-        window: None is the whole map, r the (2r + 1)-wide neighborhood. "auto" is the whole map,
-            and in mode `after` r is the layer's stride: 5 x 5 at stride 2.
+        window: None is the whole map, r the (2r + 1)-wide neighborhood. "auto" is the whole map, or
+            the widest window that takes less than 2 GB and two minutes where that does not (`fit`
+            says which); in mode `after` r is the layer's stride: 5 x 5 at stride 2.
         weighting: As for `ScatterAccumulator`, and so `normalize` and `precision`.
         normalize: Whether channels are brought to variance one.
         class_cap: At most so many samples of each class count; None for all.

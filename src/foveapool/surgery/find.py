@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from foveapool.surgery.cost import FitCost
+from foveapool.surgery.cost import FitCost, choose_window
 from foveapool.surgery.forward import (
     call_network,
     dry_run,
@@ -109,8 +109,9 @@ Layers = str | Downsampling | Sequence[str | Downsampling]
 class DownsamplingLayers(list[Downsampling]):
     """Such layers in the order of the forward pass; `print` shows them as a table.
 
-    The cost to fit is the memory for sums over all pairs of places, and the time to solve on a core
-    without a window. `unlisted` is what shrinks maps besides, and cannot be replaced as it stands.
+    The cost to fit is the memory for sums over pairs of places, and the time to solve on a core, in
+    mode `replace`: with the window that `window="auto"` takes, if one is named, and otherwise with
+    the whole map. `unlisted` is what shrinks maps besides, and cannot be replaced as it stands.
     """
 
     _header = (
@@ -139,7 +140,7 @@ class DownsamplingLayers(list[Downsampling]):
                     f"{each.in_channels} -> {each.out_channels}",
                     " -> ".join(sizes),
                     f"{each.components}" + ("" if each.exact else " and a 1x1 convolution"),
-                    str(FitCost.estimate(each.in_shape, each.out_shape, each.components)),
+                    _say_cost(each),
                     ", ".join(each.siblings),
                 )
             )
@@ -155,6 +156,14 @@ class DownsamplingLayers(list[Downsampling]):
         wide = [max(map(len, column)) for column in zip(*lines, strict=True)]
         padded = ([f"{cell:<{n}}" for cell, n in zip(cells, wide, strict=True)] for cells in lines)
         return "\n".join([*("  ".join(cells).rstrip() for cells in padded), *besides])
+
+
+def _say_cost(layer: Downsampling) -> str:
+    """The cost of a fit with an automatic window, and which that is, unless it is the whole map."""
+    sizes = (layer.in_shape, layer.out_shape, layer.components)
+    window = choose_window(*sizes)
+    seen = "" if window is None else f", window {window}"
+    return f"{FitCost.estimate(*sizes, window)}{seen}"
 
 
 def downsampling_layers(model: nn.Module, example: Any) -> DownsamplingLayers:

@@ -94,6 +94,7 @@ class FitPasses:
     moments: dict[str, ChannelMoments] = field(default_factory=dict)
     sums: dict[str, ScatterAccumulator] = field(default_factory=dict)
     mixings: dict[str, MixingSums] = field(default_factory=dict)
+    bands: dict[str, int | None] = field(default_factory=dict)  # how far pairs lie apart at most
     pools: dict[str, LinearPool] = field(default_factory=dict)
     position: Position = field(default_factory=lambda: Position(1, 0))
     written: dict[str, bool] = field(default_factory=dict)
@@ -111,9 +112,7 @@ class FitPasses:
             numbers = resolve_each(components, targets, self.reading.mode)
             device = get_device(unwrap(self.reading.model))
             for name in self._sources():
-                shapes = (targets[name].in_shape, targets[name].out_shape)
-                window = resolve_window(self.settings.window, self.reading.mode, *shapes)
-                check_cost(name, shapes, components, window, device)
+                self._choose_band(name, numbers[name], device, asked=components is not None)
             if self.count > 2:
                 check_mixings_fit(self.reading.model, targets, numbers)
         if self.position.number == 1:
@@ -264,7 +263,7 @@ class FitPasses:
             own = batch.repeat(found.maps_per_image, found.sample_first)
             if isinstance(taker, ChannelMoments):
                 if taker.in_shape is None:
-                    panels = Panels.for_grid(tuple(maps[name].shape[2:]), self._window(name))
+                    panels = Panels.for_grid(tuple(maps[name].shape[2:]), self.bands[name])
                     check_memory(panels, maps[name].device)
                 if self._classes_unknown and len(batch.labels):
                     taker.grow(count_classes(batch.labels))
@@ -346,12 +345,14 @@ class FitPasses:
                 each.grow(max(gather_from_processes(each.settings.num_classes)))
             each.all_reduce()
 
-    def _window(self, name: str) -> int | None:
+    def _choose_band(self, name: str, components: int, device: torch.device, asked: bool) -> None:
         """How wide a band of pairs is summed: what solving asks for, average pooling too."""
-        found = self.targets[name]
+        found, mode = self.targets[name], self.reading.mode
         shapes = (found.in_shape, found.out_shape)
-        window = resolve_window(self.settings.window, self.reading.mode, *shapes)
-        return None if window is None else widen_to_blocks(window, *shapes)
+        window = resolve_window(self.settings.window, mode, *shapes, components)
+        chosen = self.settings.window == "auto" and mode != "after"
+        check_cost(name, shapes, components, window, device, asked=asked, chosen=chosen)
+        self.bands[name] = None if window is None else widen_to_blocks(window, *shapes)
 
     def _summing(self, name: str, moments: ChannelMoments) -> ScatterAccumulator:
         settings = self.settings
@@ -359,7 +360,7 @@ class FitPasses:
             moments.compute(f"layer {name}"),
             weighting=settings.weighting,
             normalize=settings.normalize,
-            window=self._window(name),
+            window=self.bands[name],
             precision=settings.precision,
         )
 

@@ -13,12 +13,13 @@ from numbers import Integral, Real
 from typing import Any, Literal, Self
 
 from foveapool.pooling.gram import PRECISIONS
-from foveapool.pooling.grid import Center, windows
+from foveapool.pooling.grid import Center, get_largest_step, windows
 from foveapool.pooling.least_squares import Mixing
 from foveapool.pooling.module import default_center, default_window
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.pooling.scatter import WEIGHTINGS, Scatter
 from foveapool.pooling.solve import Alpha, AlphaUnit, check_choices, solve_pooling
+from foveapool.surgery.cost import choose_window
 from foveapool.surgery.find import Downsampling
 from foveapool.surgery.progress import Clock, Report
 from foveapool.surgery.wrapper import Mode
@@ -134,13 +135,21 @@ def check_mixed(mixings: Mapping[str, Mixing], mode: str, start: str) -> None:
 
 
 def resolve_window(
-    window: Window, mode: str, in_shape: tuple[int, ...], out_shape: tuple[int, ...]
+    window: Window,
+    mode: str,
+    in_shape: tuple[int, ...],
+    out_shape: tuple[int, ...],
+    components: int,
 ) -> int | None:
-    """How far a position of a layer may look; "auto" follows the mode and the layer's stride."""
+    """How far a position of a layer may look; None is the whole map.
+
+    "auto" is the layer's stride in mode `after`, elsewhere the whole map where that is affordable.
+    """
     if window != "auto":
         return window
-    strides = (math.ceil(i / o) for i, o in zip(in_shape, out_shape, strict=True))
-    return default_window(mode, max(strides))
+    if (step := default_window(mode, get_largest_step(in_shape, out_shape))) is not None:
+        return step
+    return choose_window(in_shape, out_shape, components)
 
 
 # How much locality suits a network that keeps its weights, in trace(B)/N: with less it loses more
@@ -219,13 +228,17 @@ def solve_layers(
     solved: dict[Any, PoolingOperator] = {}
     for name, wanted in resolve_each(settings["components"], layers, mode).items():
         scatter, found = scatters[name], layers[name]
-        window = resolve_window(settings["window"], mode, found.in_shape, found.out_shape)
+        shapes = (found.in_shape, found.out_shape)
+        window = resolve_window(settings["window"], mode, *shapes, wanted)
+        if settings["window"] == "auto" and scatter.window is not None:
+            # Summed up for other components, or for a layer that reads the same.
+            window = scatter.window if window is None else min(window, scatter.window)
         _check_window(name, scatter, window)
         if settings["components"] is None:
             seen = count_weights(scatter, found.out_shape, window, center)
             wanted = min(wanted, scatter.rank_bound, seen)
         # Branches that read one tensor and shrink it alike have one answer.
-        key = (id(scatter), found.out_shape, wanted)
+        key = (id(scatter), found.out_shape, wanted, window)
         if key not in solved:
             alpha = resolve_alpha(settings["alpha"], settings["alpha_unit"], mode, scatter)
             chosen |= {"alpha": alpha, "components": wanted, "window": window, "center": center}
