@@ -120,3 +120,26 @@ class Permute(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return x.permute(self.order)
+
+
+class EveryOther(nn.Module):
+    """A block of a line of numbers that keeps every other one of them."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.conv = nn.Conv1d(channels, channels, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.conv(x)[:, :, ::2].relu()
+
+
+class Rotary(nn.Module):
+    """Tokens (B, L, C) of which every other channel is taken."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.line = nn.Linear(channels, channels)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.line(x)
+        return x[..., ::2] + x[..., 1::2]

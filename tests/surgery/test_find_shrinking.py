@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+import transformers
 from torch import nn
 
 from foveapool import (
@@ -109,15 +110,38 @@ def test_what_cannot_be_replaced_is_named_with_the_module_that_holds_it(block, l
     assert str(found.unlisted[0]) in str(found)
 
 
+def test_a_slice_of_a_line_is_named():
+    model = nn.Sequential(nn.Conv1d(2, 4, 3, padding=1), own.EveryOther(4))
+    found = downsampling_layers(model, torch.zeros(2, 2, 16))
+    assert list(map(str, found.unlisted)) == ["1 (EveryOther): a slice in steps, 4x16 -> 4x8"]
+
+
+def test_pooled_queries_of_attention_are_named():
+    config = transformers.HieraConfig(
+        image_size=[32, 32],
+        embed_dim=8,
+        depths=[1, 1],
+        num_heads=[1, 2],
+        num_query_pool=1,
+        masked_unit_size=[4, 4],
+    )
+    found = downsampling_layers(transformers.HieraModel(config).eval(), torch.rand(1, 3, 32, 32))
+    assert [each.name for each in found] == ["embeddings.patch_embeddings.projection"]
+    (named,) = map(str, found.unlisted)
+    layer = "encoder.stages.1.layers.0.attn (HieraMaskUnitAttention)"
+    assert named == f"{layer}: by its own code, 64x8 -> 16x16"
+
+
 @pytest.mark.parametrize(
     "block",
     [
         nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(6, 3)),
         nn.Sequential(own.Permute(0, 2, 3, 1), nn.Linear(6, 2), own.Permute(0, 3, 1, 2)),
         nn.Sequential(nn.Flatten(2), nn.Linear(64, 32)),
+        nn.Sequential(nn.Flatten(2), own.Rotary(64)),
         nn.Conv2d(6, 6, 3),
     ],
-    ids=["global", "fewer channels, last", "fewer numbers a token", "edges lost"],
+    ids=["global", "fewer channels, last", "fewer numbers a token", "rotary", "edges lost"],
 )
 def test_nothing_is_named_where_no_map_shrinks_by_half(block):
     found = downsampling_layers(network(block), loader()[0][0])

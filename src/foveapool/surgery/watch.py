@@ -114,28 +114,31 @@ class Watched:
 class _Functions(TorchFunctionMode):
     """Notes functions that shrink, and within which modules they were called."""
 
-    def __init__(self, watched: Watched, within: list[str]) -> None:
+    def __init__(self, model: nn.Module, watched: Watched, within: list[str]) -> None:
         super().__init__()
-        self.watched, self.within = watched, within
+        self.modules, self.watched, self.within = dict(model.named_modules()), watched, within
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         source = args[0] if args else (kwargs or {}).get("input")
         name = getattr(func, "__name__", "")
-        if isinstance(source, Tensor) and isinstance(result, Tensor) and _may_step(name, args):
+        if isinstance(source, Tensor) and isinstance(result, Tensor):
             shapes = tuple(source.shape[1:]), tuple(result.shape[1:])
-            if _are_halved(*shapes):
+            if self._may_step(name, args, *shapes) and _are_halved(*shapes):
                 what = "a slice in steps" if name == "__getitem__" else f"F.{name}"
                 self.watched.events[tuple(self.within), what, *shapes] = None
         return result
 
-
-def _may_step(name: str, args: Any) -> bool:
-    if name != "__getitem__":
-        return name.rstrip("123d") in _FUNCTIONS
-    index = args[1] if isinstance(args[1], tuple) else (args[1],)
-    # Along one axis alone it is every other channel, as of rotary embeddings.
-    return sum(isinstance(each, slice) and (each.step or 1) > 1 for each in index) > 1
+    def _may_step(self, name: str, args: Any, before: Shape, after: Shape) -> bool:
+        if name != "__getitem__":
+            return name.rstrip("123d") in _FUNCTIONS
+        index = args[1] if isinstance(args[1], tuple) else (args[1],)
+        steps = sum(isinstance(each, slice) and (each.step or 1) > 1 for each in index)
+        if steps != 1:
+            return steps > 1
+        # Along one axis alone it may be every other channel, as of rotary embeddings; or tokens.
+        beside = self.modules[self.within[-1]].modules()
+        return before[:1] == after[:1] and len(before) - 1 in map(count_axes, beside)
 
 
 @contextmanager
@@ -153,9 +156,12 @@ def watching(model: nn.Module) -> Iterator[Watched]:
             if not isinstance(source, Tensor):
                 return
             watched.read.setdefault(name, []).append(source.shape[1:])
+            is_layer = isinstance(output, Tensor)
+            if isinstance(output, tuple) and output:
+                output = output[0]  # as blocks of tokens give what they attended to besides
             if not isinstance(output, Tensor):
                 return
-            fits = count_axes(module) in (None, source.dim() - 2)
+            fits = is_layer and count_axes(module) in (None, source.dim() - 2)
             if name not in watched.visits and fits and shrinks(source, output):
                 alone = len(given) + len(named) == 1
                 visit = Visit(module, source, output, get_version(source), alone)
@@ -175,7 +181,7 @@ def watching(model: nn.Module) -> Iterator[Watched]:
                 module.register_forward_hook(leave(name), with_kwargs=True, always_call=True),
             ):
                 stack.callback(handle.remove)
-        stack.enter_context(_Functions(watched, within))
+        stack.enter_context(_Functions(model, watched, within))
         yield watched
 
 
