@@ -15,7 +15,7 @@ from foveapool.pooling.grid import count_window
 from foveapool.surgery import cost
 from foveapool.surgery.cost import FitCost, check_cost, choose_window
 
-from .toys import MAIN, loader, toy
+from .toys import MAIN, SHORTCUT, loader, toy
 
 CPU = torch.device("cpu")
 
@@ -113,6 +113,16 @@ def test_a_fit_narrows_its_windows_where_maps_are_large_and_says_so(monkeypatch,
     # With one component a wider one would do, for which the sums are not there.
     monkeypatch.setattr(cost, "MUCH_TIME", 1e9)
     assert fit.set_params(components=1).solve().operator_.settings.window == 2
+
+
+def test_layers_that_read_the_same_share_what_was_summed_for_the_costlier(monkeypatch):
+    cheap = FitCost.estimate((16, 16), (8, 8), 1)
+    monkeypatch.setattr(cost, "MUCH_TIME", cheap.seconds)
+    with pytest.warns(UserWarning, match=f"layer: {MAIN} .*window=2"):
+        fit = ClosedFormPooling().fit(toy(), loader(size=16), [MAIN, SHORTCUT], "mix")
+    assert choose_window((16, 16), (8, 8), 1) is None
+    found = {name: (each.components, each.settings.window) for name, each in fit.operators_.items()}
+    assert found == {MAIN: (8, 2), SHORTCUT: (1, 2)}
 
 
 def test_a_window_that_the_pooling_does_not_fit_into_is_refused_before_the_passes():
