@@ -56,9 +56,10 @@ class FitCost:
             each = 4.0 * rows * places**2
         else:
             seen = count_window(in_shape, window)
-            # 16 places at once have A and B of their own, which takes longer than their products.
+            # 16 places at once have A and B of their own, which takes longer than their products,
+            # and the last term is the small eigenproblem in the space of all directions.
             memory = 3 * panels.bytes + 8 * outputs * components * seen + 16 * 44 * seen**2
-            each = (1100.0 + 24 * rows) * seen**2
+            each = (1100.0 + 24 * rows) * seen**2 + 30 * min(seen, 16 * components) ** 3
         seconds = outputs * each / RATES[torch.device(device).type]
         return cls(places, memory, seconds)
 
