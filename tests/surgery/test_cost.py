@@ -67,7 +67,7 @@ def test_what_is_much_is_warned_of_before_the_passes_with_advice():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         check_cost("stem", ((96, 96), (48, 48)), 2, 3, CPU)
-        check_cost("deep", ((28, 28), (14, 14)), 2, None, CPU, chosen=True)
+        check_cost("deep", ((28, 28), (14, 14)), 2, None, CPU)
 
 
 SIZES = [((96, 96), 2), ((224, 224), 9), ((112, 112), 1), ((384, 384), 9), ((16_000,), 2)]
@@ -110,6 +110,10 @@ def test_a_fit_narrows_its_windows_where_maps_are_large_and_says_so(monkeypatch,
     with pytest.warns(UserWarning, match="relating them takes"):
         whole = ClosedFormPooling(window=None).fit(toy(), pairs, MAIN)
     assert whole.operator_.settings.window is None
+    with pytest.warns(UserWarning, match=told) as caught:
+        given = ClosedFormPooling(alpha=9.0).use_scatter(whole.scatters_, whole.layers_.values())
+        assert given.solve().operator_.settings.window == 2
+    assert [Path(each.filename).name for each in caught] == [Path(__file__).name]
     # With one component a wider one would do, for which the sums are not there.
     monkeypatch.setattr(cost, "MUCH_TIME", 1e9)
     assert fit.set_params(components=1).solve().operator_.settings.window == 2

@@ -106,6 +106,20 @@ def choose_window(
     return least + bisect_left(wider, True, key=is_too_wide)
 
 
+def tell_of_window(
+    name: str, shapes: tuple[tuple[int, ...], tuple[int, ...]], components: int, window: int
+) -> None:
+    """Says that `choose_window` chose it, and what the whole map would cost."""
+    whole, cost = (FitCost.estimate(*shapes, components, each) for each in (None, window))
+    warnings.warn(
+        f"layer: {name} has {whole.places:,} places, and the whole map would take about "
+        f"{_say_bytes(whole.bytes)}, and {_say_seconds(whole.seconds)} of a core to solve; so "
+        f"each position sees {2 * window + 1} places along each axis (window={window}: {cost}). "
+        "Pass window=None for the whole map, or another window=r",
+        stacklevel=5,
+    )
+
+
 def check_cost(
     name: str,
     shapes: tuple[tuple[int, ...], tuple[int, ...]],
@@ -114,12 +128,10 @@ def check_cost(
     device: torch.device,
     *,
     asked: bool = True,
-    chosen: bool = False,
 ) -> FitCost:
     """What a layer will cost; refuses what cannot be, and warns of what is much.
 
-    asked: whether a user said how many components; otherwise fewer will do. chosen: whether
-    `choose_window` chose the window, which is told of where it is not the whole map.
+    asked: whether a user said how many components; otherwise fewer will do.
     """
     in_shape, out_shape = check_shapes(*shapes)
     seen = math.prod(in_shape) if window is None else count_window(in_shape, window)
@@ -135,16 +147,7 @@ def check_cost(
     except ValueError as error:
         raise ValueError(f"layer: {name}: {error}") from error
     cost = FitCost.estimate(in_shape, out_shape, components, window, device)
-    if chosen and window is not None:
-        whole = FitCost.estimate(in_shape, out_shape, components)
-        warnings.warn(
-            f"layer: {name} has {whole.places:,} places, and the whole map would take about "
-            f"{_say_bytes(whole.bytes)}, and {_say_seconds(whole.seconds)} of a core to solve; so "
-            f"each position sees {2 * window + 1} places along each axis (window={window}: {cost})."
-            " Pass window=None for the whole map, or another window=r",
-            stacklevel=5,
-        )
-    elif cost.is_much:
+    if cost.is_much:
         advice = "window='auto' or window=r" if window is None else "a smaller window"
         warnings.warn(
             f"layer: {name} has {cost.places:,} places; relating them takes about "

@@ -36,7 +36,7 @@ from foveapool.pooling.operator import PoolingOperator
 from foveapool.pooling.scatter import Scatter, Weighting
 from foveapool.pooling.validation import gather_from_processes, is_distributed
 from foveapool.surgery.capture import compute_outputs, find_targets, read_maps
-from foveapool.surgery.cost import check_cost
+from foveapool.surgery.cost import check_cost, tell_of_window
 from foveapool.surgery.find import Downsampling, unwrap_network
 from foveapool.surgery.fit_files import (
     FitCheckpoint,
@@ -350,8 +350,9 @@ class FitPasses:
         found, mode = self.targets[name], self.reading.mode
         shapes = (found.in_shape, found.out_shape)
         window = resolve_window(self.settings.window, mode, *shapes, components)
-        chosen = self.settings.window == "auto" and mode != "after"
-        check_cost(name, shapes, components, window, device, asked=asked, chosen=chosen)
+        if self.settings.window == "auto" and mode != "after" and window is not None:
+            tell_of_window(name, shapes, components, window)
+        check_cost(name, shapes, components, window, device, asked=asked)
         self.bands[name] = None if window is None else widen_to_blocks(window, *shapes)
 
     def _summing(self, name: str, moments: ChannelMoments) -> ScatterAccumulator:

@@ -19,7 +19,7 @@ from foveapool.pooling.module import default_center, default_window
 from foveapool.pooling.operator import PoolingOperator
 from foveapool.pooling.scatter import WEIGHTINGS, Scatter
 from foveapool.pooling.solve import Alpha, AlphaUnit, check_choices, solve_pooling
-from foveapool.surgery.cost import choose_window
+from foveapool.surgery.cost import choose_window, tell_of_window
 from foveapool.surgery.find import Downsampling
 from foveapool.surgery.progress import Clock, Report
 from foveapool.surgery.wrapper import Mode
@@ -233,6 +233,9 @@ def solve_layers(
         if settings["window"] == "auto" and scatter.window is not None:
             # Summed up for other components, or for a layer that reads the same.
             window = scatter.window if window is None else min(window, scatter.window)
+        elif settings["window"] == "auto" and mode != "after" and window is not None:
+            # No passes of ours have told of it.
+            tell_of_window(name, shapes, wanted, window)
         _check_window(name, scatter, window)
         if settings["components"] is None:
             seen = count_weights(scatter, found.out_shape, window, center)
