@@ -16,7 +16,7 @@ import torch
 
 from foveapool._suggest import how_to_install
 from foveapool.pooling.solvers import SOLVERS, Eigenpairs, Matrices, Pencil, krylov
-from foveapool.pooling.solvers.pencil import inverse_factor
+from foveapool.pooling.solvers.pencil import inverse_factor, multiply_linear
 
 from .eigenproblems import (
     ALPHAS,
@@ -180,6 +180,35 @@ def test_a_part_of_a_block_is_the_same_problems(window):
     rows = torch.from_numpy(case.vectors[[7, 2], :3].copy())
     expected = torch.from_numpy(case.values[[7, 2], :3].copy())[..., None] * part.times_metric(rows)
     assert torch.allclose(part.times_between(rows), expected, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize(("told", "used"), [(10, True), (9, False), (None, False), (14, False)])
+def test_products_with_a_of_low_rank_are_right_also_where_its_rank_was_told_wrong(told, used):
+    # Of rank 10; 9 would lose some of it, and a third of 40 or more would spare nothing.
+    draw = torch.Generator().manual_seed(0)
+    half = torch.randn(10, 40, generator=draw, dtype=torch.float64)
+    matrices = Matrices(half.mT @ half, torch.eye(40, dtype=torch.float64), told)
+    assert (matrices.root is not None) == used
+    rows = torch.randn(3, 2, 40, generator=draw, dtype=torch.float64)
+    wanted = rows @ matrices.between
+    for dtype, rounding in ((torch.float64, 1e-13), (torch.float32, 1e-5)):
+        found = matrices.times_between(rows.to(dtype))
+        assert found.dtype == dtype
+        assert (found - wanted).norm() <= rounding * wanted.norm()
+
+
+@pytest.mark.parametrize("onednn", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_rows_that_are_not_contiguous_are_multiplied_as_others(dtype, onednn, monkeypatch):
+    has = torch.backends.mkldnn.is_available()
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: has and onednn)
+    draw = torch.Generator().manual_seed(0)
+    rows = torch.randn(4, 30, 6, generator=draw, dtype=dtype).mT[:, ::2]
+    matrix = torch.randn(20, 30, generator=draw, dtype=dtype)
+    found = multiply_linear(rows, matrix)
+    assert found.shape == (4, 3, 20)
+    wanted = torch.einsum("bjn,mn->bjm", rows.double(), matrix.double())
+    assert (found - wanted).abs().max() <= 100 * torch.finfo(dtype).eps
 
 
 def test_the_inverse_that_a_gpu_multiplies_by_is_lapacks():

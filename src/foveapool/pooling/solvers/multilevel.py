@@ -40,6 +40,8 @@ TAKEN_OUT, STEPS = 8, 8
 SAME = 0.02
 # Below this residual the images of the answer are computed in float64.
 SETTLED = 1e-3
+# Rows a component that go on from there; all others would only make every round longer.
+KEPT = 3
 # What float32 leaves of a residual, in units of that for which images were computed last.
 ROUNDING = 1e-5
 # What float32 leaves of an eigenvalue, in units of the first.
@@ -168,7 +170,7 @@ class _Space:
         fresh = self.memory[:, :, first:last]
         matrices = self.pencil.matrices
         fresh[0] = rows
-        fresh[1] = matrices.times_single_between(rows)
+        fresh[1] = matrices.times_between(rows)
         fresh[2] = multiply_rows(rows, matrices.single[1]).addcmul_(rows, self.diagonal)
         fresh /= (fresh[0] * fresh[2]).sum(-1, keepdim=True).sqrt()
         self._multiply(first, last)
@@ -185,36 +187,41 @@ class _Space:
         self.gram[:, :, first:last, :last] = part
         self.gram[:, :, :last, first:last] = part.mT
 
-    def rayleigh_ritz(self, more: int = 0) -> tuple[Eigenpairs, Tensor, Tensor]:
-        """The best pairs in the space, their residuals (b, k, n), and how large these are.
+    def rayleigh_ritz(self, more: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+        """The best values in the space, the residuals (b, k, n), and how large these are.
 
         The residuals of as many `more` pairs behind them come with these.
         """
-        k, wanted = self.components, self.components + more
+        wanted = self.components + more
         between, metric = self.gram[:, :, : self.used, : self.used]
         self.factor = torch.linalg.cholesky(shift_diagonal_(metric.clone()))
         values, self.basis = solve_ritz(between, self.factor)
-        rows, image, metric = found = self._combine(self.basis[:, :wanted])
-        self.found = found[:, :, :k]
+        image, metric = self._combine(wanted, slice(1, 3))
         residual = image - values[:, :wanted, None] * metric
-        pairs = Eigenpairs(values[:, : k + 1], rows[:, :k])
-        return pairs, residual, compute_relative_error(residual, image)
+        values = values[:, : self.components + 1]
+        return values, residual, compute_relative_error(residual, image)
 
-    def _combine(self, share: Tensor) -> Tensor:
-        """Rows with their images, float64, that have so much of each row of the space."""
-        k = self.components if self.answer is not None else 0
-        found = (share[:, :, k:].float() @ self.memory[:, :, k : self.used]).double()
-        return found if self.answer is None else found + share[:, :, :k] @ self.answer
+    def vectors(self) -> Tensor:
+        """The best rows in the space, (b, k, n), as `rayleigh_ritz` found them."""
+        return self._combine(self.components, slice(1))[0]
+
+    def _combine(self, count: int, parts: slice) -> Tensor:
+        """Of the `count` best rows and their images those `parts`, float64."""
+        k, share = self.components if self.answer is not None else 0, self.basis[:, :count]
+        found = (share[:, :, k:].float() @ self.memory[parts, :, k : self.used]).double()
+        return found if self.answer is None else found + share[:, :, :k] @ self.answer[parts]
 
     def settle(self) -> None:
         """Computes the images of the answer in float64, from which it goes on."""
-        rows = self.found[0]
-        images = self.pencil.times_between(rows), self.pencil.times_metric(rows)
-        self._restart(torch.stack((rows, *images)), min(self.used, self.largest // 2))
+        rows = self.vectors()
+        between = self.pencil.matrices.times_between(rows)
+        images = between, self.pencil.times_metric(rows)
+        self._restart(torch.stack((rows, *images)), min(self.used, KEPT * self.components))
 
     def shrink(self) -> None:
         """Keeps the best half of the space."""
-        self._restart(None if self.answer is None else self.found, self.largest // 2)
+        answer = None if self.answer is None else self._combine(self.components, slice(3))
+        self._restart(answer, self.largest // 2)
 
     def _restart(self, answer: Tensor | None, keep: int) -> None:
         k = self.components
@@ -235,7 +242,6 @@ class _Space:
         self.memory, self.gram = self.memory[:, chosen], self.gram[:, chosen]
         for name in ("weight", "diagonal", "factor", "basis"):
             setattr(self, name, getattr(self, name)[chosen])
-        self.found = self.found[:, chosen]
         if self.answer is not None:
             self.answer = self.answer[:, chosen]
 
@@ -289,20 +295,19 @@ def iterate_multilevel(
     for number in range(ROUNDS):
         # At first one pair more is looked for, so that what the start did not know of comes forth.
         more = int(number < EARLY)
-        pairs, residual, error = space.rayleigh_ritz(more)
+        values, residual, error = space.rayleigh_ritz(more)
         worst = error[:, :components].amax(1)
         done = worst <= tolerance
         stuck = ~done & (worst <= trusted)
         if 4 * int(done.sum()) >= len(left):
-            done = found.take(left, space.pencil, pairs, done, tolerance)
+            done = found.take(left, space, values, done, tolerance)
             stuck |= ~done & (worst <= tolerance)
             if bool(done.all()):
                 break
             kept = (~done).nonzero().flatten()
-            left, residual, error, worst, trusted, stuck = (
-                each[kept] for each in (left, residual, error, worst, trusted, stuck)
+            left, values, residual, error, worst, trusted, stuck = (
+                each[kept] for each in (left, values, residual, error, worst, trusted, stuck)
             )
-            pairs = Eigenpairs(pairs.values[kept], pairs.vectors[kept])
             small.keep(kept)
             space.keep(kept)
         wanted = max(1, round(float((error > tolerance).sum(1).double().mean())))
@@ -314,7 +319,7 @@ def iterate_multilevel(
             space.shrink()
         which = error.topk(wanted).indices
         residual = residual.gather(1, which[:, :, None].expand(-1, -1, pencil.size))
-        values = pairs.values.gather(1, which).float()
+        values = values.gather(1, which).float()
         space.add(small.correct(scale_to_unit(residual).float(), values, which))
     return Eigenpairs(found.values, found.vectors, found.images), found.finished
 
@@ -330,14 +335,14 @@ class _Found:
         self.finished = torch.zeros(pencil.batch, dtype=torch.bool)
 
     def take(
-        self, left: Tensor, pencil: Pencil, pairs: Eigenpairs, done: Tensor, tolerance: float
+        self, left: Tensor, space: _Space, values: Tensor, done: Tensor, tolerance: float
     ) -> Tensor:
         """Takes from the places `left` those that are done; returns which ones are indeed."""
         chosen = done.nonzero().flatten()
-        part, rows = pencil.part(chosen), pairs.vectors[chosen]
-        images = torch.stack((part.times_between(rows), part.times_within(rows)))
+        part, rows = space.pencil.part(chosen), space.vectors()[chosen]
+        images = torch.stack((part.matrices.times_between(rows), part.times_within(rows)))
         metric = torch.addcmul(images[1], rows, part.diagonal[:, None])
-        values = pairs.values[chosen]
+        values = values[chosen]
         values[:, :-1] = (rows * images[0]).sum(-1) / (rows * metric).sum(-1)
         # What float32 leaves must not make a gap smaller than it is.
         values[:, -1] -= SLACK * values[:, 0]

@@ -13,10 +13,14 @@ from functools import cached_property
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from foveapool._suggest import how_to_install
 from foveapool.pooling.gram import Workspace
 from foveapool.pooling.solvers.pyramid import Pyramid
+
+# By how much A and F^T F may differ: rounding.
+SAME_MATRIX = 1e-12
 
 
 @dataclass(frozen=True)
@@ -51,27 +55,45 @@ class Matrices:
 
     @cached_property
     def root(self) -> Tensor | None:
-        """F (r, n), float32, with A = F^T F, where A has so low a rank that it spares work."""
+        """F (r, n), A = F^T F but for rounding, where A has so low a rank that it spares work."""
         size, rank = len(self.between), self.rank
         if rank is None or 3 * rank > size:
             return None
         generator = torch.Generator().manual_seed(0)
-        seen = self.between @ torch.randn(size, rank, generator=generator, dtype=self.between.dtype)
-        basis, _ = torch.linalg.qr(seen)
+        random = torch.randn(size, rank, generator=generator, dtype=self.between.dtype)
+        basis, _ = torch.linalg.qr(self.between @ random)
         values, vectors = torch.linalg.eigh(basis.mT @ self.between @ basis)
-        return ((basis @ vectors) * values.clamp(min=0).sqrt()).mT.float().contiguous()
+        root = (basis @ (vectors * values.clamp(min=0).sqrt())).mT.contiguous()
+        # Answers are measured with it, so that a rank that was told wrong must not pass.
+        probe = torch.randn(8, size, generator=generator, dtype=root.dtype)
+        image = probe @ self.between
+        lost = image - (probe @ root.mT) @ root
+        return root if bool(lost.norm() <= SAME_MATRIX * image.norm()) else None
+
+    @cached_property
+    def single_root(self) -> tuple[Tensor, Tensor] | None:
+        """The same and its transpose, each contiguous, in float32."""
+        if self.root is None:
+            return None
+        single = self.root.float()
+        return single, single.mT.contiguous()
 
     def prepare(self) -> None:
         """Computes what solvers of large maps share, with all threads, before they share it."""
-        for name in ("single", "joined", "root"):
+        for name in ("single", "joined", "single_root"):
             getattr(self, name)
 
-    def times_single_between(self, rows: Tensor) -> Tensor:
-        """A v in float32 for each row v."""
-        if self.root is None:
+    def times_between(self, rows: Tensor) -> Tensor:
+        """A v for each row v, float32 or float64, for solvers of large maps."""
+        if rows.dtype == torch.float64:
+            if self.root is None:
+                return multiply_rows(rows, self.between)
+            flat = rows.reshape(-1, rows.shape[-1]) @ self.root.mT
+            return (flat @ self.root).view(rows.shape)
+        if self.single_root is None:
             return multiply_rows(rows, self.single[0])
-        flat = rows.reshape(-1, rows.shape[-1]) @ self.root.mT
-        return (flat @ self.root).view(rows.shape)
+        root, transposed = self.single_root
+        return multiply_linear(multiply_linear(rows, root), transposed)
 
 
 @dataclass(frozen=True)
@@ -155,8 +177,19 @@ def multiply_rows(rows: Tensor, matrix: Tensor) -> Tensor:
     """Rows (b, j, n) times a symmetric matrix (n, n), as one product, or times (b, n, n)."""
     if matrix.dim() == 3:
         return rows @ matrix
+    return multiply_linear(rows, matrix)
+
+
+def multiply_linear(rows: Tensor, matrix: Tensor) -> Tensor:
+    """Rows (b, j, n) times the transpose of a matrix (m, n), as one product."""
     # Said outright, because matmul would repeat the matrix for rows that are not contiguous.
-    return (rows.reshape(-1, rows.shape[-1]) @ matrix).view(rows.shape)
+    flat = rows.reshape(-1, rows.shape[-1])
+    if flat.dtype == torch.float32 and not flat.is_cuda and torch.backends.mkldnn.is_available():
+        # oneDNN uses all that the CPU has, where MKL leaves AVX-512 idle on other makers' CPUs.
+        product = functional.linear(flat.to_mkldnn(), matrix).to_dense()
+    else:
+        product = flat @ matrix.mT
+    return product.view(*rows.shape[:-1], len(matrix))
 
 
 def scale_to_unit(rows: Tensor) -> Tensor:
@@ -323,7 +356,7 @@ def solve_dense(
     rows = torch.linalg.solve_triangular(factor.mT, top, upper=True).mT
     values = values[:, -components - 1 :].flip(-1)
     if values.shape[1] == components:
-        values = torch.nn.functional.pad(values, (0, 1))
+        values = functional.pad(values, (0, 1))
     return Eigenpairs(values, rows)
 
 
