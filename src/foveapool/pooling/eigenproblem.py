@@ -21,7 +21,6 @@ from foveapool.pooling.gram import Workspace, float32_products
 from foveapool.pooling.grid import (
     Center,
     average_blocks,
-    average_weights,
     centers,
     check_shapes,
     coordinates,
@@ -226,29 +225,24 @@ def _average_separability(
 ) -> Tensor:
     """S_b / S_w of average pooling at each output place, (M,)."""
     device = scatter.within.device
-    if window is None:
-        weight = average_weights(in_shape, out_shape).to(device)
-        between = (weight @ scatter.between * weight).sum(-1)
-        within = (weight @ scatter.within * weight).sum(-1)
-    else:
-        # The places of each block and no others: a narrow band holds little more than those.
-        line = torch.Size(in_shape[1:]).numel()
-        weight, index = (each.to(device) for each in average_blocks(in_shape, out_shape))
-        parts = []
-        for rows in torch.arange(len(index), device=device).split(256):
-            try:
-                pair = scatter.blocks(index[rows])
-            except ValueError as error:
-                lines = index // line
-                reach = int((lines.amax(1) - lines.amin(1)).max())
-                raise ValueError(
-                    f"window: got a scatter accumulated with window {scatter.window}, wanted "
-                    f"{max(-(-reach // 2), window)}: average pooling, which is measured too, has "
-                    f"wider blocks; accumulate with that, and solve with window={window}"
-                ) from error
-            one = weight[rows][:, None]
-            parts.append(torch.stack([(one @ both @ one.mT).flatten() for both in pair]))
-        between, within = torch.cat(parts, 1)
+    # The places of each block and no others: a narrow band holds little more than those.
+    line = torch.Size(in_shape[1:]).numel()
+    weight, index = (each.to(device) for each in average_blocks(in_shape, out_shape))
+    parts = []
+    for rows in torch.arange(len(index), device=device).split(256):
+        try:
+            pair = scatter.blocks(index[rows])
+        except ValueError as error:
+            lines = index // line
+            reach = int((lines.amax(1) - lines.amin(1)).max())
+            raise ValueError(
+                f"window: got a scatter accumulated with window {scatter.window}, wanted "
+                f"{max(-(-reach // 2), window or 0)}: average pooling, which is measured too, has "
+                f"wider blocks; accumulate with that, and solve with window={window}"
+            ) from error
+        one = weight[rows][:, None]
+        parts.append(torch.stack([(one @ both @ one.mT).flatten() for both in pair]))
+    between, within = torch.cat(parts, 1)
     return between / within.clamp(min=torch.finfo(within.dtype).tiny)
 
 
@@ -296,8 +290,8 @@ def plan_blocks(
 def plan_large(outputs: int, one: Pencil, components: int, memory: int | None) -> tuple[int, int]:
     """The same where the iteration for large maps suits, as it does for `one` place."""
     most, each = plan_batch(one, components)
-    # A and B in units of their own, in float32, and between blocks of all sizes.
-    bound = 2**31 if memory is None else memory - 42 * one.size**2
+    # A and B in units of their own, in float32, between blocks of all sizes, and A's root.
+    bound = 2**31 if memory is None else memory - 46 * one.size**2
     threads = max(1, int(min(torch.get_num_threads(), bound // each)))
     # Blocks of one size: the last one should not be waited for alone.
     rounds = -(-outputs // (most * threads))
