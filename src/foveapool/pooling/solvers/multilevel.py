@@ -35,7 +35,7 @@ NEAREST = (9, 25)
 # eigenvectors are not yet small and smooth there.
 LOCAL = 0.5
 # Eigenvectors of the small problem that are taken out, and Krylov steps to find them.
-TAKEN_OUT, STEPS = 8, 8
+TAKEN_OUT, STEPS = 8, 6
 # Of these eigenvalues and the one that is looked for, so near that neither is before the other.
 SAME = 0.02
 # Below this residual the images of the answer are computed in float64.

@@ -74,8 +74,9 @@ class Pyramid:
             coarse = zip(self._levels[1:], self._counts[1:], self.unit[1:], strict=True)
             for level, count, unit in coarse:
                 shape[axis] = count
-                weighted = matrix * (unit if axis else unit[:, None])
-                parts.append(matrix.new_zeros(shape).index_add_(axis, level, weighted))
+                total = matrix.new_zeros(shape).index_add_(axis, level, matrix)
+                scale = unit.new_empty(count).index_copy_(0, level, unit)
+                parts.append(total.mul_(scale if axis else scale[:, None]))
             matrix = torch.cat(parts, axis)
         return functional.pad(matrix.float(), (0, 1, 0, 1))
 
