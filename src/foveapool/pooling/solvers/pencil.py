@@ -184,7 +184,8 @@ def multiply_linear(rows: Tensor, matrix: Tensor) -> Tensor:
     """Rows (b, j, n) times the transpose of a matrix (m, n), as one product."""
     # Said outright, because matmul would repeat the matrix for rows that are not contiguous.
     flat = rows.reshape(-1, rows.shape[-1])
-    if flat.dtype == torch.float32 and not flat.is_cuda and torch.backends.mkldnn.is_available():
+    is_single = flat.dtype == torch.float32 and flat.device.type == "cpu"
+    if is_single and torch.backends.mkldnn.is_available():
         # oneDNN uses all that the CPU has, where MKL leaves AVX-512 idle on other makers' CPUs.
         product = functional.linear(flat.to_mkldnn(), matrix).to_dense()
     else:
