@@ -11,6 +11,7 @@ Adds rows to results/real-sizes.csv (`--out`).
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import subprocess
 import sys
@@ -42,7 +43,9 @@ class Results:
 
     def __init__(self, out: str) -> None:
         self.out, self.facts = out, collect_provenance()
-        self.facts["hardware"] += f", {torch.get_num_threads()} threads"
+        # Threads that may move to another core wake late, so that small operations have one.
+        bound = ", bound to cores" if os.environ.get("OMP_PROC_BIND") == "true" else ""
+        self.facts["hardware"] += f", {torch.get_num_threads()} threads{bound}"
 
     def add(self, case: str, maps: str, metric: str, values: list[float], **more: str) -> None:
         facts = {"data": DATA, **self.facts, **summarize_values(values), **more}

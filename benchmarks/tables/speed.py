@@ -93,17 +93,18 @@ def tabulate_forward() -> str:
 
 def tabulate_windowed() -> str:
     """A windowed layer at the size of a stem, beside the convolution that it stands for."""
-    rows = [
-        r for r in read_measurements("real-sizes") if r.case in ("strided convolution", WINDOWED)
-    ]
+    cases = ("strided convolution", WINDOWED)
+    rows = [r for r in read_measurements("real-sizes") if r.case in cases]
     lines = []
-    for key in dict.fromkeys((r.components, r.options) for r in rows):
-        of = {(r.case, r.metric): r.mean for r in rows if (r.components, r.options) == key}
-        strided, own = (of[case, "milliseconds"] for case in ("strided convolution", WINDOWED))
+    for key in dict.fromkeys((r.components, r.options, r.hardware) for r in rows):
+        here = [r for r in rows if (r.components, r.options, r.hardware) == key]
+        of = {(r.case, r.metric): r.mean for r in here}
+        strided, own = (of[case, "milliseconds"] for case in cases)
         share = of[WINDOWED, "share of the convolution's time"]
-        layout, direction = key[1].split(", ")
-        lines.append([key[0], layout, direction, f"{strided:.1f}", f"{own:.1f}", f"{share:.2f}"])
-    header = ["components", "maps", "", "strided convolution, ms", "windowed, ms", "share"]
+        threads = "bound to cores" if key[2].endswith("bound to cores") else "free"
+        times = f"{strided:.1f} ms", f"{own:.1f} ms", f"{share:.2f}"
+        lines.append([key[0], *key[1].split(", "), threads, *times])
+    header = ["components", "maps", "", "threads", "strided convolution", "windowed", "share"]
     return format_markdown(header, lines)
 
 
