@@ -192,7 +192,7 @@ def test_products_with_a_of_low_rank_are_right_also_where_its_rank_was_told_wron
     rows = torch.randn(3, 2, 40, generator=draw, dtype=torch.float64)
     wanted = rows @ matrices.between
     for dtype, rounding in ((torch.float64, 1e-13), (torch.float32, 1e-5)):
-        found = matrices.times_between(rows.to(dtype))
+        found = matrices.times_between_by_root(rows.to(dtype))
         assert found.dtype == dtype
         assert (found - wanted).norm() <= rounding * wanted.norm()
 

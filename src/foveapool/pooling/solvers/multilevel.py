@@ -170,7 +170,7 @@ class _Space:
         fresh = self.memory[:, :, first:last]
         matrices = self.pencil.matrices
         fresh[0] = rows
-        fresh[1] = matrices.times_between(rows)
+        fresh[1] = matrices.times_between_by_root(rows)
         fresh[2] = multiply_rows(rows, matrices.single[1]).addcmul_(rows, self.diagonal)
         fresh /= (fresh[0] * fresh[2]).sum(-1, keepdim=True).sqrt()
         self._multiply(first, last)
@@ -214,7 +214,7 @@ class _Space:
     def settle(self) -> None:
         """Computes the images of the answer in float64, from which it goes on."""
         rows = self.vectors()
-        between = self.pencil.matrices.times_between(rows)
+        between = self.pencil.matrices.times_between_by_root(rows)
         images = between, self.pencil.times_metric(rows)
         self._restart(torch.stack((rows, *images)), min(self.used, KEPT * self.components))
 
@@ -340,7 +340,7 @@ class _Found:
         """Takes from the places `left` those that are done; returns which ones are indeed."""
         chosen = done.nonzero().flatten()
         part, rows = space.pencil.part(chosen), space.vectors()[chosen]
-        images = torch.stack((part.matrices.times_between(rows), part.times_within(rows)))
+        images = torch.stack((part.matrices.times_between_by_root(rows), part.times_within(rows)))
         metric = torch.addcmul(images[1], rows, part.diagonal[:, None])
         values = values[chosen]
         values[:, :-1] = (rows * images[0]).sum(-1) / (rows * metric).sum(-1)

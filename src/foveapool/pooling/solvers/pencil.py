@@ -83,16 +83,12 @@ class Matrices:
         for name in ("single", "joined", "single_root"):
             getattr(self, name)
 
-    def times_between(self, rows: Tensor) -> Tensor:
-        """A v for each row v, float32 or float64, for solvers of large maps."""
-        if rows.dtype == torch.float64:
-            if self.root is None:
-                return multiply_rows(rows, self.between)
-            flat = rows.reshape(-1, rows.shape[-1]) @ self.root.mT
-            return (flat @ self.root).view(rows.shape)
-        if self.single_root is None:
-            return multiply_rows(rows, self.single[0])
-        root, transposed = self.single_root
+    def times_between_by_root(self, rows: Tensor) -> Tensor:
+        """A v for each row v, float32 or float64, by `root` where it spares work."""
+        is_single = rows.dtype == torch.float32
+        if self.root is None or self.single_root is None:
+            return multiply_rows(rows, self.single[0] if is_single else self.between)
+        root, transposed = self.single_root if is_single else (self.root, self.root.mT)
         return multiply_linear(multiply_linear(rows, root), transposed)
 
 
