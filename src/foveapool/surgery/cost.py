@@ -116,7 +116,7 @@ def tell_of_window(
         f"{_say_bytes(whole.bytes)}, and {_say_seconds(whole.seconds)} of a core to solve; so "
         f"each position sees {2 * window + 1} places along each axis (window={window}: {cost}). "
         "Pass window=None for the whole map, or another window=r",
-        stacklevel=5,
+        stacklevel=6,
     )
 
 

@@ -36,7 +36,7 @@ from foveapool.pooling.operator import PoolingOperator
 from foveapool.pooling.scatter import Scatter, Weighting
 from foveapool.pooling.validation import gather_from_processes, is_distributed
 from foveapool.surgery.capture import compute_outputs, find_targets, read_maps
-from foveapool.surgery.cost import check_cost, tell_of_window
+from foveapool.surgery.cost import check_cost
 from foveapool.surgery.find import Downsampling, unwrap_network
 from foveapool.surgery.fit_files import (
     FitCheckpoint,
@@ -349,9 +349,7 @@ class FitPasses:
         """How wide a band of pairs is summed: what solving asks for, average pooling too."""
         found, mode = self.targets[name], self.reading.mode
         shapes = (found.in_shape, found.out_shape)
-        window = resolve_window(self.settings.window, mode, *shapes, components)
-        if self.settings.window == "auto" and mode != "after" and window is not None:
-            tell_of_window(name, shapes, components, window)
+        window = resolve_window(self.settings.window, mode, *shapes, components, name)
         check_cost(name, shapes, components, window, device, asked=asked)
         self.bands[name] = None if window is None else widen_to_blocks(window, *shapes)
 

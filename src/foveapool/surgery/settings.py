@@ -140,16 +140,21 @@ def resolve_window(
     in_shape: tuple[int, ...],
     out_shape: tuple[int, ...],
     components: int,
+    name: str | None = None,
 ) -> int | None:
     """How far a position of a layer may look; None is the whole map.
 
     "auto" is the layer's stride in mode `after`, elsewhere the whole map where that is affordable.
+    Users are told of a window that is chosen for its cost, where they know the layer by a `name`.
     """
     if window != "auto":
         return window
     if (step := default_window(mode, get_largest_step(in_shape, out_shape))) is not None:
         return step
-    return choose_window(in_shape, out_shape, components)
+    chosen = choose_window(in_shape, out_shape, components)
+    if chosen is not None and name is not None:
+        tell_of_window(name, (in_shape, out_shape), components, chosen)
+    return chosen
 
 
 # How much locality suits a network that keeps its weights, in trace(B)/N: with less it loses more
@@ -228,14 +233,14 @@ def solve_layers(
     solved: dict[Any, PoolingOperator] = {}
     for name, wanted in resolve_each(settings["components"], layers, mode).items():
         scatter, found = scatters[name], layers[name]
-        shapes = (found.in_shape, found.out_shape)
-        window = resolve_window(settings["window"], mode, *shapes, wanted)
+        # The passes have told of a window that they summed for.
+        told = name if scatter.window is None else None
+        window = resolve_window(
+            settings["window"], mode, found.in_shape, found.out_shape, wanted, told
+        )
         if settings["window"] == "auto" and scatter.window is not None:
             # Summed up for other components, or for a layer that reads the same.
             window = scatter.window if window is None else min(window, scatter.window)
-        elif settings["window"] == "auto" and mode != "after" and window is not None:
-            # No passes of ours have told of it.
-            tell_of_window(name, shapes, wanted, window)
         _check_window(name, scatter, window)
         if settings["components"] is None:
             seen = count_weights(scatter, found.out_shape, window, center)
