@@ -245,42 +245,44 @@ def older(options: argparse.Namespace, results: Results) -> None:
             ["git", "archive", options.commit, "src"], check=True, capture_output=True
         )
         subprocess.run(["tar", "-x", "-C", folder], input=archive.stdout, check=True)
-        of_two: dict[int, float] = {}
-        sources = {"now": "src", f"at {options.commit}": f"{folder}/src"}
-        for size, alpha, components in itertools.product(options.sizes, (25, 400), (2, 9)):
-            if components == 9 and size != 48:
-                continue
-            path = f"{folder}/scatter-{size}"
+        now, before = {"now": "src"}, {f"at {options.commit}": f"{folder}/src"}
+        for size, alpha in itertools.product(options.sizes, ("25", "400")):
+            path, layer = f"{folder}/scatter-{size}", f"N={size**2} M={size**2 // 4}"
             if not Path(path).exists():
                 fp.compute_scatter(*maps_of(size, 1000), num_classes=10).save(path)
-            told = [path, str(size // 2), str(alpha), str(components)]
-            times: dict[str, list[float]] = {name: [] for name in sources}
-            for _ in range(options.repeats):
-                for name, source in sources.items():
-                    if components == 9 and name != "now":
-                        continue
-                    done = subprocess.run(
-                        [sys.executable, "-c", SOLVE, *told],
-                        env=os.environ | {"PYTHONPATH": source},
-                        check=True,
-                        capture_output=True,
-                        text=True,
-                    )
-                    taken, residual = map(float, done.stdout.split())
-                    assert residual <= 1e-8, (name, size, alpha, residual)
-                    times[name].append(taken)
-            layer = f"N={size**2} M={size**2 // 4}"
-            more = {"alpha": str(alpha), "components": str(components)}
-            for name, taken in times.items():
-                if taken:
+            medians: dict[int, list[float]] = {}
+            for components in (2, 9) if size == 48 else (2,):
+                sources = now | before if components == 2 else now
+                told = [path, str(size // 2), alpha, str(components)]
+                more = {"alpha": alpha, "components": str(components)}
+                times = time_in_turn(sources, told, options.repeats)
+                for name, taken in times.items():
                     results.add(f"solver {name}", layer, "CPU seconds to solve", taken, **more)
-            if components == 2:
-                now, before = (statistics.median(taken) for taken in times.values())
-                results.add("solver now / older", layer, "times faster", [before / now], **more)
-                of_two[alpha] = now
-            else:
-                ratio = statistics.median(times["now"]) / of_two[alpha]
-                results.add("nine / two components", layer, "times slower", [ratio], **more)
+                medians[components] = [statistics.median(taken) for taken in times.values()]
+                ours, *theirs = medians[components]
+                if theirs:
+                    gain = theirs[0] / ours
+                    results.add("solver now / older", layer, "times faster", [gain], **more)
+                else:
+                    loss = ours / medians[2][0]
+                    results.add("nine / two components", layer, "times slower", [loss], **more)
+
+
+def time_in_turn(sources: dict[str, str], told: list[str], repeats: int) -> dict[str, list[float]]:
+    """CPU seconds that each source takes to solve what it is told."""
+    times: dict[str, list[float]] = {name: [] for name in sources}
+    for name, source in list(sources.items()) * repeats:
+        done = subprocess.run(
+            [sys.executable, "-c", SOLVE, *told],
+            env=os.environ | {"PYTHONPATH": source},
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+        taken, residual = map(float, done.stdout.split())
+        assert residual <= 1e-8, (name, told, residual)
+        times[name].append(taken)
+    return times
 
 
 QUESTIONS = {
