@@ -28,17 +28,14 @@ from foveapool.study.spec import TrainingSpec
 from foveapool.study.study import StudyStages, write_manifest
 from foveapool.training.metrics import METRICS
 
+from .study.small_studies import NARROW
+
 TRAININGS, MOST_SECONDS = (10_000, 20) if os.environ.get("FOVEAPOOL_SOAK") else (2_500, 10)
 # Half of them are of the search: alphas, two norms, ten parts; half are trials of ten arms.
 ALPHAS = [1.05**i for i in range(TRAININGS // 40)]
 STUDY = f"""
 title = "Large"
-[data]
-name = "street-digits"
-options = {{ train_size = 160, test_size = 64 }}
-[network]
-width = 4
-[recipe]
+{NARROW}
 epochs = 20
 [trials]
 seeds = {TRAININGS // 20}

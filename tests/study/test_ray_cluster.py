@@ -24,18 +24,15 @@ from foveapool.records import ERROR, read_rows
 from foveapool.runs import RESULT
 from foveapool.training.metrics import METRICS
 
+from .small_studies import NARROW
+
 ray = pytest.importorskip("ray", reason="ray is an extra and not installed")
 
 KILLS = 50 if os.environ.get("FOVEAPOOL_SOAK") else 5
 LIMIT = 600 if KILLS == 5 else 3600  # seconds, for whatever hangs
-STUDY = """
+STUDY = f"""
 title = "On a cluster"
-[data]
-name = "street-digits"
-options = { train_size = 160, test_size = 64 }
-[network]
-width = 4
-[recipe]
+{NARROW}
 epochs = 150
 lr = 0.01
 batch_size = 32
